@@ -5,6 +5,8 @@ SHELL := /bin/bash
 PYTHON ?= python3.11
 # The interpreters of `make pythons`: versions, which uv finds on the PATH or downloads, or paths.
 PYTHONS ?= 3.12 3.13
+# The versions of TensorFlow of `make test-versions`, or those that tests.versions chooses.
+VERSIONS ?=
 VENV := .venv
 RUN := $(VENV)/bin/
 DURING := $(RUN)python -m testbed during
@@ -17,7 +19,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help release-files demo demo-cluster test test-faults check pythons lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
+.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -36,10 +38,10 @@ $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@touch $@
 
 lock:  ## Pin the Python dependencies again, with hashes.
-	@for extra in operator trainer trainer-cpu trainer-gpu client dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
+	@for extra in operator trainer trainer-cpu trainer-gpu client docs dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
 	@echo uv | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt
 
-check: $(VENV)/installed lint types unit  ## Lint, types, import contract, unit tests: a minute and a half.
+check: $(VENV)/installed lint types unit  ## Lint, types, import contract, unit tests: a minute.
 
 lint: $(VENV)/installed
 	@$(RUN)ruff check .
@@ -49,8 +51,15 @@ lint: $(VENV)/installed
 types: $(VENV)/installed
 	@$(RUN)mypy api/tftraining_api operator/tftraining_operator trainer/tftraining client/tftraining_client tests testbed benchmarks
 
+# Processes of their own cost two thirds of pytest-xdist here: the tests are short, and each worker would collect all of them.
+UNIT_PARTS := operator/plan launch client
 unit: $(VENV)/installed
-	@$(RUN)pytest tests/unit -m 'not slow_fault' --numprocesses=3 --dist=worksteal
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(UNIT_PARTS:%=unit/%) unit/others
+
+unit/others: UNIT_TESTS = tests/unit $(UNIT_PARTS:%=--ignore=tests/unit/%)
+unit/%: UNIT_TESTS = tests/$@
+unit/%:
+	@$(RUN)pytest -q $(UNIT_TESTS) -m 'not slow_fault' -p no:xdist -o cache_dir=.pytest_cache/$@
 
 pythons: $(VENV)/installed  ## Unit tests and a training on the other supported Python versions (PYTHONS=3.12 …).
 	@for python in $(PYTHONS); do \
@@ -62,6 +71,9 @@ pythons: $(VENV)/installed  ## Unit tests and a training on the other supported 
 	  "$$folder/venv/bin/tftj" run examples/multi-worker-digits.yaml --kill worker-1@epoch=3 \
 	    --workdir "$$folder" --env TF_CPP_MIN_LOG_LEVEL=3 && rm -rf "$$folder" || exit 1; \
 	done
+
+test-versions: $(VENV)/installed  ## Two lessons, each with a kill, under TensorFlow 2.15, 2.16, 2.18 and 2.21: half an hour.
+	@$(RUN)python -m tests.versions $(VERSIONS)
 
 programs: $(VENV)/installed
 	@# Built here to show the progress: the first build takes some ten minutes. If the build fails, the tests say so.
@@ -98,6 +110,16 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 
 release-files: programs  ## The files of a release in dist/: wheel, sdist, chart, install.yaml, notes, checksums.
 	@$(RUN)python -m testbed.release_files $(if $(TAG),--tag $(TAG)) $(if $(OPERATOR_IMAGE),--operator-image $(OPERATOR_IMAGE))
+
+docs: $(VENV)/installed  ## The documentation site in build/site; a broken link is an error.
+	@$(RUN)python -m testbed.site.sources
+	@$(RUN)zensical build --clean --strict
+
+reference: $(VENV)/installed  ## Write the reference pages of docs/ that are made from the code.
+	@$(RUN)python -m testbed.site.reference
+
+chart-readme: $(VENV)/installed  ## Write the table of values into the chart's README.
+	@$(RUN)python -m testbed.chart_readme
 
 cluster-up: $(VENV)/installed  ## Start the test cluster with the operator, and leave it running (OPERATOR=no: without it).
 	@$(RUN)python -m testbed up $(if $(filter no,$(OPERATOR)),--no-operator)

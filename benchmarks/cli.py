@@ -1,8 +1,9 @@
 """How fast `tftj` feels on a cluster: the help, a list of many jobs, and how soon a change is shown.
 
 `python -m benchmarks.cli` on a real API server without nodes and without an operator; docs/results.md says what each
-figure means. The floors are the start of Python and kubectl on the same list. The last line is JSON. It must never
-judge: the times of a busy machine are noise, which the CPU times (`_cpu_ms`) follow less.
+figure means. The floors are the start of Python, kubectl on the same list, and the bare request of the list by Python's
+own HTTP client (`list_request_ms`; `list_over_request` is `list_ms` by it). The last line is JSON. It must never judge:
+the times of a busy machine are noise, which the CPU times (`_cpu_ms`) follow less.
 """
 
 import argparse
@@ -50,9 +51,13 @@ def main() -> None:
             "kubectl_list": (kubectl, "get", "tftj", "--namespace", NAMESPACE),
         }
         environment = {**os.environ, "KUBECONFIG": str(plane.kubeconfig)}
+        # An installed package has its bytecode: without it each command would compile the modules again.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         for name, command in commands.items():
             wall, cpu = milliseconds(lambda: run(command, environment), arguments.times)  # noqa: B023
             figures |= {f"{name}_ms": wall, f"{name}_cpu_ms": cpu}
+        figures["list_request_ms"], _ = milliseconds(lambda: plane.request("GET", JOBS), arguments.times)
+        figures["list_over_request"] = figures["list_ms"] / figures["list_request_ms"]
         figures |= asyncio.run(watched(plane))
         figures["change_printed_ms"] = printed_after(plane, environment)
     for name, value in figures.items():
@@ -65,7 +70,7 @@ def run(command: Sequence[str | Path], environment: dict[str, str]) -> None:
     subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
 
 
-def milliseconds(work: Callable[[], None], times: int) -> tuple[float, float]:
+def milliseconds(work: Callable[[], object], times: int) -> tuple[float, float]:
     """The medians of so many runs, after one that fills the caches: time, and CPU time of the programs."""
     work()
     walls, cpus = [], []

@@ -115,9 +115,9 @@ def run(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     strategy = tf.distribute.MirroredStrategy(devices)
     order = Order(options.batch_size, seed=1, steps_per_epoch=(options.rounds + 1) * (options.steps + UNCOUNTED))
     if options.pictures:
-        training = transfer_learning.make_training(strategy, data.CLASSES, arguments)
+        training = transfer_learning.make_training(strategy, data.CLASSES, arguments, steps=1)
         return measure(training, picture_sources(examples, order, arguments.size, folder), options)
-    training = mirrored_custom_loop.make_training(strategy, examples.images.shape[1:], arguments)
+    training = mirrored_custom_loop.make_training(strategy, examples, arguments)
     return measure(training, array_sources(examples, order), options)
 
 

@@ -25,13 +25,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import announced_stops, training_records
+from benchmarks import announced_stops, lost_work_goodput, training_records
 from benchmarks.lost_work_gang import LONG_EPOCH, MEMBERS, Gang, running, say
 from benchmarks.overhead import interval
 from benchmarks.process_usage import cpu_seconds
 from benchmarks.training_records import Interval
 
 ALONE_KILLS = 3
+DIGITS = 1.8  # MB: the state of multi_worker_mnist with the digits
 UNDISTURBED, ALONE = 90.0, 180.0  # seconds of the columns beside the one with copies, at most
 Figures = dict[str, Any]
 
@@ -234,30 +235,28 @@ def train(gang: Gang, seconds: float, every: float | None) -> int:
     return training_records.kept_steps(gang.rounds(), began, began + seconds)
 
 
-def shares(megabytes: float, seconds: float, every: float, epoch_seconds: float, count: bool) -> Figures:
-    """The steps kept under kills as a share of those of an undisturbed training, with copies and without.
+def epochs(megabytes: float, options: argparse.Namespace) -> Figures:
+    """Epochs of ten minutes and a kill every 30 s: the steps kept as a share of those of an undisturbed training, with
+    copies and without, and whether all data is seen alike.
 
     Every minute of the other columns is like the next one, so they are shorter, and count for the same time. The
     machine may get faster or slower meanwhile, so the undisturbed training runs before and after.
     """
     told: Figures = {}
-    epoch, more = LONG_EPOCH, (["--count"] if count else [])
-    columns = (("before", False, None), ("copies", True, every), ("after", False, None), ("alone", False, every))
-    for name, copies, between in columns:
-        column = seconds if copies else min(seconds, ALONE if between else UNDISTURBED)
-        say(
-            f"{column:.0f} s, {name if between else 'undisturbed'}"
-            + (f", a kill every {between:.0f} s" if between else "")
-        )
-        with running(megabytes, copies, epoch, *more) as gang:
+    seconds, epoch = options.seconds or (600.0 if options.long else 100.0), LONG_EPOCH
+    columns = (("before", False, None), ("copies", True, 30.0), ("after", False, None), ("alone", False, 30.0))
+    for name, copies, every in columns:
+        column = seconds if copies else min(seconds, ALONE if every else UNDISTURBED)
+        say(f"{column:.0f} s, {name if every else 'undisturbed'}" + (f", a kill every {every:.0f} s" if every else ""))
+        with running(megabytes, copies, epoch, "--count") as gang:
             gang.wait_for_steps(0.0, 100)
             if name == "before":  # the others have epochs of this length
-                epoch = max(200, round(epoch_seconds / training_records.step_seconds(gang.rounds()[-1])))
+                epoch = max(200, round(600.0 / training_records.step_seconds(gang.rounds()[-1])))
             if copies:
                 gang.wait_for_copies()
-            told[name] = round(train(gang, column, between) * seconds / column)
+            told[name] = round(train(gang, column, every) * seconds / column)
             say(f"  {told[name]} steps kept" + (f" in {seconds:.0f} s" if column < seconds else ""))
-            if count and name == "copies":
+            if name == "copies":
                 step, seen = training_records.counted(gang.directory, len(MEMBERS))
                 expected = training_records.due(step, epoch)
                 told["parts_unlike"] = training_records.unlike(seen, expected, 0.05)
@@ -272,14 +271,9 @@ def shares(megabytes: float, seconds: float, every: float, epoch_seconds: float,
     return told
 
 
-def epochs(megabytes: float, options: argparse.Namespace) -> Figures:
-    """Epochs of ten minutes and a kill every 30 s: the steps kept, and whether all data is seen alike."""
-    return shares(megabytes, options.seconds or (600.0 if options.long else 100.0), 30.0, 600.0, count=True)
-
-
 def goodput(megabytes: float, options: argparse.Namespace) -> Figures:
-    """Epochs of a minute and a kill a minute: the steps kept, lost work counted."""
-    return shares(megabytes, options.seconds or (600.0 if options.long else 120.0), 60.0, 60.0, count=False)
+    """A kill a minute: the steps kept, lost work counted."""
+    return lost_work_goodput.measure(megabytes, options.seconds or (600.0 if options.long else 180.0), options.seed)
 
 
 def stops(megabytes: float, options: argparse.Namespace) -> Figures:
@@ -288,7 +282,7 @@ def stops(megabytes: float, options: argparse.Namespace) -> Figures:
 
 
 TABLES = {"overhead": overhead, "kills": kills, "pods": pods, "epochs": epochs, "goodput": goodput, "stops": stops}
-DEFAULT_STATES = {"overhead": [*SIZES], "kills": [*SIZES], "pods": [4.0, 76.0]}
+DEFAULT_STATES = {"overhead": [*SIZES], "kills": [*SIZES], "pods": [4.0, 76.0], "goodput": [DIGITS]}
 
 
 def rounded(value: Any) -> Any:

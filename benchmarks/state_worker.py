@@ -1,13 +1,14 @@
 """A training by `fit` with a state of a given size, that writes down every step: the program of benchmarks.lost_work.
 
-    state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count] [--no-storage] [--pauses]
+    state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count] [--no-storage] [--pauses] [--finite]
 
 A dense model with Adam, in a MultiWorkerMirroredStrategy, with BackupAndRestore. Into DIRECTORY go, for each task:
 `steps-<task>-<pid>`, a record (training_records.STEP) for every step; `begin-<task>-<pid>`, the seconds of
 BackupAndRestore's own begin, a restore included; `memory-<task>`, the path of the copies in memory; and with --count
 `seen-<task>`, how often each part of the data was trained on. The counts are variables of the model, so a restore
 brings back those of the restored step. With --no-storage BackupAndRestore never writes a backup, however short the
-epochs are; with --pauses the members may be stopped (SIGSTOP) for as long as one likes.
+epochs are; with --pauses the members may be stopped (SIGSTOP) for as long as one likes. With --finite the input is one
+epoch, which `fit` begins anew for each epoch; otherwise it repeats that by itself.
 """
 
 import functools
@@ -55,8 +56,8 @@ class Counting(keras.Sequential):  # type: ignore[misc]  # tf_keras has no types
         return super().train_step((x, y))
 
 
-def examples(steps: int) -> tf.data.Dataset:
-    """One epoch of data, endlessly repeated; each example differs, and belongs to one of PARTS parts."""
+def examples(steps: int, finite: bool) -> tf.data.Dataset:
+    """One epoch of data, unless `finite` endlessly repeated; all examples differ, and belong to one of PARTS parts."""
     count = steps * BATCH
     frequencies = tf.constant(np.linspace(0.1, 3.0, INPUTS), tf.float32)
 
@@ -64,7 +65,8 @@ def examples(steps: int) -> tf.data.Dataset:
         x = tf.sin(tf.cast(index, tf.float32)[:, None] * frequencies)
         return x, index % OUTPUTS, tf.cast(index * PARTS // count, tf.int32)
 
-    return tf.data.Dataset.range(count).batch(BATCH, drop_remainder=True).map(batch).repeat().prefetch(2)
+    epoch = tf.data.Dataset.range(count).batch(BATCH, drop_remainder=True).map(batch)
+    return (epoch if finite else epoch.repeat()).prefetch(2)
 
 
 class Records(keras.callbacks.Callback):  # type: ignore[misc]
@@ -156,7 +158,8 @@ def main() -> None:
     often = NEVER if "--no-storage" in sys.argv else "epoch"
     backup = keras.callbacks.BackupAndRestore(str(directory / "backup"), save_freq=often)
     callbacks = [before, backup, Records(directory, task, before)]
-    model.fit(examples(steps), epochs=100_000, steps_per_epoch=steps, callbacks=callbacks, verbose=0)
+    data = examples(steps, "--finite" in sys.argv)
+    model.fit(data, epochs=100_000, steps_per_epoch=steps, callbacks=callbacks, verbose=0)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,13 @@ CASES = {
         "test accuracy about 0.909",
     ),
     "dtensor": Case("dtensor_mlp", "mnist", ("--epochs", "3", "--examples", "5000"), "test accuracy 0.869"),
+    # Its batch of 128, its rate of 0.001 and its 700 and 500 units are the defaults.
+    "dtensor-sigmoid": Case(
+        "dtensor_mlp",
+        "mnist",
+        ("--epochs", "3", "--examples", "5000", "--activation", "sigmoid"),
+        "test accuracy 0.869, with sigmoid units",
+    ),
     "workers-fit": worker_case(),
     "workers-custom": worker_case("--loop", "custom"),
     "workers-keras-3": worker_case("--loop", "custom", "--keras", "3"),

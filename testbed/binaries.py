@@ -20,12 +20,16 @@ PACKAGES = {
     "etcd": ("etcd", "go.etcd.io/etcd/server/v3"),
     "kind": ("kind", "sigs.k8s.io/kind"),
     "helm": ("helm", "helm.sh/helm/v3/cmd/helm"),
+    "helm4": ("helm4", "helm.sh/helm/v4/cmd/helm"),
     "coredns": ("coredns", "github.com/coredns/coredns"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "kueue": ("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     "scheduler-plugins": ("scheduler-plugins", "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
     "pause": ("pause", "."),
     "kstatus": ("kstatus", "."),
+    "prometheus-operator": ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator/cmd/operator"),
+    "promql": ("promql", "."),
+    "glua": ("lua", "github.com/yuin/gopher-lua/cmd/glua"),
     "actionlint": ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
 } | {
     name: ("kubernetes", f"k8s.io/kubernetes/cmd/{name}")

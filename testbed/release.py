@@ -18,7 +18,8 @@ KEPT = "tftraining.dev/kept=true"  # upgrades keep the labels of a release
 OFF_THE_WORKERS = ("nodeSelector.node-role\\.kubernetes\\.io/control-plane=", "tolerations[0].operator=Exists")
 
 
-def _helm(kube: Kube, *words: str | Path) -> str:
+def helm(kube: Kube, *words: str | Path) -> str:
+    """Run Helm in the operator's namespace and return its output; LabError with its message when it fails."""
     program = binaries.ensure("helm") / "helm"
     return run([program, "--kubeconfig", kube.kubeconfig, "--namespace", NAMESPACE, *words])
 
@@ -43,7 +44,7 @@ def _install(kube: Kube, image: str, settings: Sequence[str], *options: str) -> 
     names = ["--set-string", f"image.repository={repository}", "--set-string", f"image.tag={tag}"]
     flags = [*options, *names, *(word for value in settings for word in ("--set", value))]
     with step("installing the operator"):
-        _helm(kube, "upgrade", "--install", NAME, CHART, "--create-namespace", *WAIT, *flags)
+        helm(kube, "upgrade", "--install", NAME, CHART, "--create-namespace", *WAIT, *flags)
     return NAMESPACE
 
 
@@ -66,10 +67,10 @@ def _user(kube: Kube) -> str:
 
 def tidy(kube: Kube) -> None:
     """Uninstall the operator, unless it is there to stay."""
-    if NAME not in _helm(kube, "list", "--all", "--short", "--selector", KEPT).split():
+    if NAME not in helm(kube, "list", "--all", "--short", "--selector", KEPT).split():
         uninstall(kube)
 
 
 def uninstall(kube: Kube) -> None:
     """Remove the operator; the custom resource and its jobs stay, as the chart promises."""
-    _helm(kube, "uninstall", NAME, "--wait")
+    helm(kube, "uninstall", NAME, "--wait")

@@ -30,6 +30,7 @@ def on_cluster(argv: Sequence[str]) -> int:
     from typer.main import get_command
 
     from tftraining_client.commands.app import app, only
+    from tftraining_client.commands.fast_start import collect_garbage
 
     if "_TFTJ_COMPLETE" in os.environ:
         from typer._completion_classes import completion_init
@@ -43,6 +44,7 @@ def on_cluster(argv: Sequence[str]) -> int:
     except TyperException as error:
         print(f"tftj: {_usage(error)}", file=sys.stderr)
         raise SystemExit(UserError.exit_code) from error
+    collect_garbage()
     # A number after --help.
     return work() if callable(work) else int(work or 0)
 
@@ -69,8 +71,14 @@ def program() -> str:
 
 
 def _start_fast(arguments: Sequence[str]) -> None:
-    from tftraining_client.commands.fast_start import import_aiohttp, skip_package_imports, skip_pydantic
+    from tftraining_client.commands.fast_start import (
+        collect_no_garbage_yet,
+        import_aiohttp,
+        skip_package_imports,
+        skip_pydantic,
+    )
 
+    collect_no_garbage_yet()
     skip_package_imports()
     skip_pydantic()
     if arguments and "_TFTJ_COMPLETE" not in os.environ and not {"-h", "--help", "--version"} & set(arguments):

@@ -10,6 +10,7 @@ import warnings
 import aiohttp
 import kopf
 
+from tftraining_operator.cluster import logs
 from tftraining_operator.handlers import registry
 from tftraining_operator.runtime import read_settings, with_watchable_namespaces
 
@@ -23,7 +24,7 @@ def main() -> int:
     except ValueError as error:
         print(f"tftraining-operator: {error}", file=sys.stderr)
         return 1
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.configure(settings.log_level, settings.log_format)
     logging.getLogger("kopf").setLevel(max(logging.WARNING, logging.root.level))
     # kopf logs a failed start with a traceback and warnings of un-awaited coroutines; the line printed below suffices.
     logging.getLogger("kopf.activities").setLevel(logging.CRITICAL)
@@ -47,7 +48,7 @@ def main() -> int:
     except Exception as error:
         if (why := _outside_cause(error)) is None:
             raise
-        print(f"tftraining-operator: {why}", file=sys.stderr)
+        _say(why)
         return 1
     return 1 if end.flag.is_set() else 0
 
@@ -60,8 +61,16 @@ class _End:
 
     def begin(self, why: str) -> None:
         """Say why, and end."""
-        print(f"tftraining-operator: {why}", file=sys.stderr)
+        _say(why)
         self.flag.set()
+
+
+def _say(why: str) -> None:
+    """Say why the process ends: one line, in the format of the log if that is JSON."""
+    if any(isinstance(each.formatter, logs.JsonFormatter) for each in logging.root.handlers):
+        logging.getLogger("tftraining_operator").critical("%s", why)
+    else:
+        print(f"tftraining-operator: {why}", file=sys.stderr)
 
 
 def _open_files() -> None:

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import msgspec
 
 from tftraining_api.kube.api import ApiError
-from tftraining_api.model.job import Job, parse_job
+from tftraining_api.model.job import Job, has_condition, parse_job, readable_status
 from tftraining_api.model.names import KIND, Key
 from tftraining_api.model.spec import Manifest
+from tftraining_operator.cluster import logs
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
@@ -28,6 +29,7 @@ from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
+from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of
 from tftraining_operator.plan.status_writes import due, is_written
 from tftraining_operator.plan.step import Planner, Step
 
@@ -78,9 +80,36 @@ class Reconciler:
             return
         with self._metrics.reconcile.time():
             await self._pass(key, raw)
+        await self._end_failing(key)
+
+    async def report_failure(self, key: Key, error: Exception, failures: int) -> None:
+        """Count a failing pass; once several in a row have failed, set the condition ReconcileError."""
+        is_answer = isinstance(error, ApiError)
+        reason = reason_of(error.status if isinstance(error, ApiError) else None)
+        self._metrics.internals.failed(reason)
+        if (raw := self._jobs.get(key)) is None:
+            return
+        words = str(error) if is_answer else f"a fault of the operator; its log has the place: {error!r}"
+        condition = failing(readable_status(raw.get("status")), failures, (reason, words), self.clock())
+        if condition is not None:
+            await self._jobs.patch_condition(key, raw, condition)
+
+    async def _end_failing(self, key: Key) -> None:
+        """Remove the condition ReconcileError after a pass that succeeded."""
+        raw = self._jobs.get(key)
+        if raw is None or not has_condition(raw.get("status"), RECONCILE_ERROR):
+            return
+        try:
+            await self._jobs.remove_condition(key, raw, RECONCILE_ERROR)
+        except ApiError as error:
+            if not error.gone:
+                raise
+            await self._jobs.refresh(key)
+            self._queue.add(key)
 
     async def _pass(self, key: Key, raw: Manifest) -> None:
         job, now = parse_job(raw), self.clock()
+        logs.current.set((key, job.status.attempt))
         memory = self._memory(job, now)
         if memory.refusal is not None and self._quotas.has_room(key):
             memory.refusal = msgspec.structs.replace(memory.refusal, retry_at=now)
@@ -197,5 +226,6 @@ class Reconciler:
 
     def _refusal_of(self, job: Job, error: WriteRefused, before: Refusal | None) -> Refusal:
         logger.warning("%s: %s was refused: %s", job.key, error.write, error.message)
+        self._metrics.internals.refused(error.verb, error.status)
         tries = before.tries + 1 if before is not None else 1
         return reworded(before, judge(error.child, error.status, error.message, tries, self.clock()))

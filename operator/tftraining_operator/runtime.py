@@ -30,6 +30,7 @@ from tftraining_operator.cluster.launcher_reports import (
 )
 from tftraining_operator.cluster.leader_election import LeaderElector
 from tftraining_operator.cluster.lease import Lease, LeaseName
+from tftraining_operator.cluster.logs import FORMATS
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import watchable
 from tftraining_operator.cluster.node_store import PATH, NodeStore
@@ -37,6 +38,7 @@ from tftraining_operator.cluster.older_operators import older_operator
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.reflector import Reflector, may_read
 from tftraining_operator.cluster.work_queue import WorkQueue
+from tftraining_operator.model.served_schema import missing_fields
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.reconcile import Dependencies, Reconciler
 
@@ -45,8 +47,13 @@ WORKERS = 16
 # Period of the audit, which finds jobs that were deleted in a gap of kopf's watch.
 AUDIT_SECONDS = 300.0
 START_PAUSE = 5.0
+MOST_NAMED = 5
+UPDATE = "update it: kubectl apply --server-side -f crds/tftrainingjobs.yaml"
 # At a clean stop the writes in flight may end; the lease is released only after them.
 DRAIN_SECONDS = 3.0
+# In pauses of one request for which the API server asks, below DRAIN_SECONDS: a pass in a pause holds a worker, and
+# delays a clean stop. The queue and the watches wait for the rest.
+RETRY_SECONDS = 2.0
 ELECTION = "the leader election"
 
 
@@ -55,13 +62,15 @@ class OperatorConfig(Frozen, frozen=True):
     launcher. `launchers` is how to reach launchers: direct, proxy (through the API server), or "" (direct inside the
     cluster, proxy outside). NetworkPolicies admit the pods of `operator_selector`; None for no NetworkPolicies.
     `leader_election` is the Lease of the leader election, None for none: the process then always leads. `operator_pods`
-    selects, in the lease's namespace, all pods of the operator's release by their labels."""
+    selects, in the lease's namespace, all pods of the operator's release by their labels. `log_format` is
+    text or json."""
 
     namespaces: tuple[str, ...] = ()
     image: str = "tftraining/operator:latest"
     port: int = 8080
     identity: str = "tftraining-operator"
     log_level: str = "INFO"
+    log_format: str = FORMATS[0]
     launchers: str = ""
     operator_selector: OperatorSelector | None = None
     leader_election: LeaseName | None = None
@@ -76,6 +85,9 @@ def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
     level = env.get("TFTRAINING_LOG_LEVEL", OperatorConfig().log_level).upper()
     if level not in logging.getLevelNamesMapping():
         raise ValueError(f"TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not {level!r}")
+    log_format = env.get("TFTRAINING_LOG_FORMAT") or OperatorConfig().log_format
+    if log_format not in FORMATS:
+        raise ValueError(f"TFTRAINING_LOG_FORMAT must be {' or '.join(FORMATS)}, not {log_format!r}")
     launchers = env.get("TFTRAINING_LAUNCHERS", "")
     if launchers not in ("", "direct", "proxy"):
         raise ValueError(f"TFTRAINING_LAUNCHERS must be direct, proxy or empty, not {launchers!r}")
@@ -85,8 +97,11 @@ def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
         port=int(port),
         identity=env.get("POD_NAME") or OperatorConfig().identity,
         log_level=level,
+        log_format=log_format,
         launchers=launchers,
-        operator_selector=_operator_selector(env.get("TFTRAINING_NETWORK_POLICY", "")),
+        operator_selector=_operator_selector(
+            env.get("TFTRAINING_NETWORK_POLICY", ""), env.get("TFTRAINING_METRICS_FROM", "")
+        ),
         leader_election=_lease_name(env.get("TFTRAINING_LEADER_ELECTION", "")),
         operator_pods=env.get("TFTRAINING_OPERATOR_PODS", ""),
     )
@@ -100,13 +115,30 @@ def _lease_name(text: str) -> LeaseName | None:
     return LeaseName(namespace, name) if text else None
 
 
-def _operator_selector(text: str) -> OperatorSelector | None:
+def _operator_selector(text: str, metrics_from: str) -> OperatorSelector | None:
     """Parse NAMESPACE/LABEL=VALUE,…, the selector of the operator's pods; None if empty."""
     namespace, _, labels = text.partition("/")
     pairs = [each.partition("=") for each in labels.split(",")]
     if text and not (namespace and all(name and value for name, _, value in pairs)):
         raise ValueError(f"TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE,…, not {text!r}")
-    return OperatorSelector(namespace, {name: value for name, _, value in pairs}) if text else None
+    peers = _network_policy_peers(metrics_from)
+    return OperatorSelector(namespace, {name: value for name, _, value in pairs}, peers) if text else None
+
+
+def _network_policy_peers(text: str) -> tuple[dict[str, Any], ...]:
+    """Parse the JSON list of the pods that scrape the launchers. An empty peer is refused here, because the API server
+    would refuse each NetworkPolicy with one, and so keep every job from starting."""
+    try:
+        peers = msgspec.json.decode(text or "[]", type=tuple[dict[str, dict[str, Any]], ...])
+    except msgspec.DecodeError:
+        peers = ({},)
+    selectors = [selector for peer in peers for selector in peer.values()]
+    is_known = all(peer and peer.keys() <= {"namespaceSelector", "podSelector"} for peer in peers)
+    if not is_known or not all(map(_is_label_selector, selectors)):
+        allowed = "a JSON list of objects with namespaceSelector, podSelector or both"
+        fields = "each with matchLabels, matchExpressions or both"
+        raise ValueError(f"TFTRAINING_METRICS_FROM must be empty or {allowed}, {fields}, not {text!r}")
+    return peers
 
 
 async def with_watchable_namespaces(settings: OperatorConfig) -> OperatorConfig:
@@ -122,6 +154,14 @@ async def with_watchable_namespaces(settings: OperatorConfig) -> OperatorConfig:
         await api.close()
 
 
+def _is_label_selector(selector: dict[str, Any]) -> bool:
+    """Whether it has no unknown field: the API server would drop that, and an empty selector selects everything."""
+    labels = selector.get("matchLabels") or {}
+    return selector.keys() <= {"matchLabels", "matchExpressions"} and (
+        isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values())
+    )
+
+
 class Operator:
     """All running parts. The watch of the custom resource feeds `jobs` and `queue`."""
 
@@ -132,16 +172,23 @@ class Operator:
         self._lost_lease = lost_lease
         self.queue = WorkQueue()
         self._elector = _elector(api, settings)
+        unfenced = api
         if self._elector is not None:
-            # All parts but the elector write only while this process leads.
+            # The elector has pauses of its own, and little time. All other parts write only while this process leads.
+            api.retry_seconds = 0.0
             api = FencedApi(api, self._elector.fence)
             self.queue.pause()
+        api.retry_seconds = RETRY_SECONDS
         self._api = api
         self.jobs = Jobs(api)
+        self._metrics = Metrics(self.jobs.all, api.requests, self._leads)
+        internals = self._metrics.internals
+        api.answered = unfenced.answered = internals.answered
+        internals.queue_depth, internals.failing_jobs = (lambda: self.queue.depth), (lambda: self.queue.failing)
+        internals.watch_ages, self.queue.waited = self._watch_ages, internals.waited
         self._nodes = NodeStore(api, self._node_changed)
         self._children = Children(api, ChildStore(), ChildStore(), self._nodes)
-        self._events = Events(api, settings.identity)
-        self._metrics = Metrics(self.jobs.all, api.requests, self._leads)
+        self._events = Events(api, settings.identity, internals.dropped)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
         self._direct = DirectConnection() if direct else None
         fetch, max_long_polls = through_api_server(api), MAX_PROXIED_LONG_POLLS
@@ -155,6 +202,7 @@ class Operator:
         self._reconciler = Reconciler(
             dependencies, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
         )
+        self.queue.failed = self._reconciler.report_failure
         self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)
             for namespace in settings.namespaces or ("",)
@@ -191,6 +239,7 @@ class Operator:
             f"the watch of {each.description}": operator._run_event_reflector(each)
             for each in operator._event_reflectors
         }
+        parts["the event loop probe"] = operator._metrics.internals.probe_event_loop()
         parts["the node lookup"] = operator._nodes.run()
         if operator._elector is not None:
             parts[ELECTION] = operator._elect(operator._elector)
@@ -231,6 +280,11 @@ class Operator:
     def _leads(self) -> bool:
         return self._elector is None or self._elector.fence.open
 
+    def _watch_ages(self) -> dict[str, float]:
+        """The age of each watch that has begun. The watch of the jobs is kopf's, which does not say."""
+        begun = self._reflectors if self._tasks else []
+        return {each.description: each.age for each in (*begun, *self._event_reflectors) if each.synced.is_set()}
+
     def _node_changed(self, name: str) -> None:
         for key in self._children.pods.on_node(name):
             self.queue.add(key)
@@ -243,7 +297,14 @@ class Operator:
     async def _elect(self, elector: LeaderElector) -> None:
         """Take part in the leader election once the caches are filled: only a warm standby takes over at once."""
         await self._synced()
-        self._lost_lease(f"lost the lease {self._settings.leader_election}: {await elector.run()}")
+        try:
+            why = await elector.run()
+        except Exception as error:
+            # No renewal follows: this process must end before its lease does, as after a lost lease.
+            elector.fence.close()
+            logger.exception("the leader election failed")
+            why = f"a fault of the leader election: {error!r}"
+        self._lost_lease(f"lost the lease {self._settings.leader_election}: {why}")
 
     async def _work(self) -> None:
         """Run the workers once the caches are filled, as an empty cache looks like a cluster that lost every pod, and
@@ -309,15 +370,37 @@ async def _check_installed(api: Api) -> None:
     """
     while True:
         try:
-            served = await api.request("GET", f"/apis/{GROUP}/{VERSION}")
+            await _check_served(api)
         except ApiError as error:
             if not _may_pass(error):
                 raise RuntimeError(_why_not(error)) from error
             logger.warning("%s; retrying in %g s", _why_not(error), START_PAUSE)
             await asyncio.sleep(START_PAUSE)
         else:
-            logger.debug("served: %s", [each["name"] for each in served["resources"]])
             return
+
+
+async def _check_served(api: Api) -> None:
+    """Check that the API server serves the jobs, their status, and the fields that this version knows.
+
+    Fields of a newer version are missing while an older definition is installed: the operator works without them, and
+    says which. RuntimeError if jobs could not work at all.
+    """
+    served = {each["name"] for each in (await api.request("GET", f"/apis/{GROUP}/{VERSION}"))["resources"]}
+    if unserved := sorted({PLURAL, f"{PLURAL}/status"} - served):
+        raise RuntimeError(f"the API server does not serve {unserved[0]} of {GROUP}/{VERSION}: {UPDATE}")
+    try:
+        missing = missing_fields(await api.request("GET", f"/openapi/v3/apis/{GROUP}/{VERSION}"))
+    except ApiError as error:
+        if _may_pass(error):
+            raise
+        logger.warning("cannot read the schema that the API server serves: %s", error)
+        return
+    if missing:
+        more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+        names = ", ".join(missing[:MOST_NAMED]) + more
+        words = f"the definition of {PLURAL}.{GROUP} is older than this operator: it lacks {names}"
+        logger.warning("%s; %s", words, UPDATE)
 
 
 def _may_pass(error: ApiError) -> bool:

@@ -58,6 +58,7 @@ def test_what_a_deleted_object_owns_is_deleted(
     assert control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == "pod/orphan\n"
 
 
+@pytest.mark.slow_fault  # `make test` runs three side by side
 def test_two_control_planes_side_by_side_leave_nothing_behind(control_plane: ControlPlane) -> None:
     with ControlPlane() as other:
         other.kubectl("create", "namespace", "elsewhere")

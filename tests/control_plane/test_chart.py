@@ -4,10 +4,12 @@ import json
 import os
 from pathlib import Path
 
+import pytest
 import yaml
 
 from testbed import binaries
 from testbed.shell import LabError, run
+from tests.control_plane.test_operator_outages import only_line, start
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chart import CHART, of_kind, render
 from tests.support.control_plane.installation import OPERATOR_NAMESPACE, operator_kubeconfig
@@ -74,6 +76,29 @@ def test_a_namespaced_operator_has_no_permission_elsewhere(control_plane: Contro
     assert [what for what in ALLOWED if can_i(control_plane, kubeconfig, what, OPERATOR_NAMESPACE)] == []
 
 
+MONITORS = ("podmonitors", "servicemonitors", "prometheusrules")
+
+
+@pytest.mark.slow_fault
+def test_the_definitions_of_the_prometheus_operator_accept_monitors_and_rules() -> None:
+    folder = binaries.module_files("prometheus-operator") / "example" / "prometheus-operator-crd"
+    enabled = {name: {"enabled": True} for name in ("podMonitor", "serviceMonitor", "prometheusRule", "dashboard")}
+    both = render({"metrics": enabled}) + render({"metrics": {"podMonitor": {"enabled": True}}})
+    manifests = [
+        each for each in both if each["kind"] in {"PodMonitor", "ServiceMonitor", "PrometheusRule", "ConfigMap"}
+    ]
+    with ControlPlane() as plane:
+        plane.create_namespace(OPERATOR_NAMESPACE)
+        for name in MONITORS:
+            plane.kubectl("create", "--filename", folder / f"monitoring.coreos.com_{name}.yaml")
+        names = [f"crd/{name}.monitoring.coreos.com" for name in MONITORS]
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
+        for manifest in manifests:
+            dry_run = ("apply", "--validate=strict", "--dry-run=server", "--filename=-")
+            plane.kubectl(*dry_run, stdin=json.dumps(manifest))
+    assert len(manifests) == 6
+
+
 def helm(plane: ControlPlane, *arguments: str | Path) -> str:
     """Run Helm as administrator, with no trace in the user's home directory, and return its output."""
     program = binaries.ensure("helm") / "helm"
@@ -81,8 +106,11 @@ def helm(plane: ControlPlane, *arguments: str | Path) -> str:
     return run([program, *flags, *arguments], env=os.environ | {"HOME": str(plane.directory)})
 
 
-def test_jobs_outlive_the_release() -> None:
+def test_the_operator_asks_for_the_definition_and_jobs_outlive_the_release() -> None:
     with ControlPlane() as plane:
+        line = only_line(start(KUBECONFIG=str(plane.kubeconfig)))
+        assert "is not installed: kubectl apply -f crds/tftrainingjobs.yaml" in line
+
         install = ("upgrade", "--install", "tftraining-operator", CHART, "--create-namespace")
         notes = helm(plane, *install)
         assert "runs jobs in all namespaces" in notes

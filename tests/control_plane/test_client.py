@@ -323,7 +323,7 @@ def test_the_command_follows_a_job_and_its_exit_code_tells_the_outcome(
     assert "last failure: job-worker-1" in told and "  ValueError: boom" in told and "try: " in told
 
 
-@pytest.mark.parametrize("columns", [40, 80, 200])
+@pytest.mark.parametrize("columns", [40, *(pytest.param(each, marks=pytest.mark.slow_fault) for each in (80, 200))])
 def test_on_a_terminal_no_line_is_too_long_and_the_next_commands_are_named(
     new_job: NewJob, control_plane: ControlPlane, namespace: str, columns: int
 ) -> None:
@@ -382,6 +382,10 @@ class Terminal:
     def read_until(self, text: str) -> None:
         while text not in self.text:
             self.text += os.read(self._ours, 65536).decode()
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self._process.send_signal(signal.SIGINT)
 
     def read_to_the_end(self) -> int:
         """Read until the command has ended; its exit code."""
@@ -738,10 +742,18 @@ def test_tensorboard_reads_the_storage_and_goes_with_its_command(
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", serving.stdout.readline())
         serving.send_signal(signal.SIGINT)
         _, told = serving.communicate(timeout=20)
-        assert (serving.returncode, "Traceback" in told) == (130, False), told
+        assert (serving.returncode, "Traceback" in told, "Ctrl-C" in told) == (130, False, False), told
         assert control_plane.request("GET", boards)["items"] == []
     finally:
         serving.kill()
+    with Terminal(control_plane.kubeconfig, 80, "tensorboard", "job", "--port", "0", "-n", namespace) as shown:
+        (pod,) = wait_until(lambda: control_plane.request("GET", boards)["items"], "TensorBoard's pod")
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod['metadata']['name']}/status"
+        control_plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
+        shown.read_until("tftj: Ctrl-C ends TensorBoard, and deletes its pod")
+        shown.interrupt()
+        assert shown.read_to_the_end() == 130
+    assert control_plane.request("GET", boards)["items"] == []
     assert len(job.pods()) == 2 and job.status()["phase"] == "Running"
     plain = new_job("plain")
     refused = tftj(control_plane.kubeconfig, "tensorboard", "plain", "-n", namespace)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,8 @@ def test_a_large_program_without_storage_or_rights_and_as_a_dry_run(
     client: Client, control_plane: ControlPlane, namespace: str, large: list[str], manifest: Path, tmp_path: Path
 ) -> None:
     program = large[-1]
+    made = client.submit(manifest, dry_run=True).created
+    assert abs(datetime.now(UTC) - made) < timedelta(minutes=1), "it tells an upload which pods are old"
     checked = tftj(control_plane.kubeconfig, *large, "-n", namespace, "--dry-run", "-o", "yaml")
     (job,) = yaml.safe_load_all(checked.stdout)
     path = job["spec"]["code"]["storage"]["path"]

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from tests.control_plane.test_client import VIEW, service_account, tftj
+from tests.support.client.cluster_objects import HISTORY
 from tests.support.client.dashboard import Dashboard
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import NewJob, wait_until
@@ -104,18 +105,10 @@ def test_the_status_of_another_controller_is_drawn_too(control_plane: ControlPla
     job = minimal("job")
     job["spec"]["runPolicy"] = {"managedBy": "tests.example/dashboard"}
     control_plane.request("POST", jobs, job)
-    history = {
-        "startTime": "2026-01-02T03:30:00Z",
-        "steps": [1, 2],
-        "epochs": [1, 2],
-        "seconds": [0, 5],
-        "metrics": {"loss": [2, 1]},
-        "restarts": [{"time": "2026-01-02T03:30:03Z", "step": 1, "reason": "Killed"}],
-    }
     with Dashboard(control_plane.kubeconfig, "-n", namespace) as dashboard:
         with dashboard.stream(f"api/jobs/{namespace}/job") as one:
             one.wait_for(lambda each: each["job"], "the job")
-            change = {"status": {"phase": "Running", "history": history}}
+            change = {"status": {"phase": "Running", "history": HISTORY}}
             control_plane.request("PATCH", f"{jobs}/job/status", change, "application/merge-patch+json")
             seen = one.wait_for(lambda each: each["job"] and each["job"]["curves"], "a curve")["job"]
             (curve,) = seen["curves"]

@@ -84,6 +84,7 @@ def test_a_quota_holds_a_job_up_until_it_is_raised(
     assert len([event for event in job.events() if event[1] == "CreationRefused"]) <= 2
 
 
+@pytest.mark.slow_fault  # as above, when it is raised; five tries take fifteen seconds
 def test_a_job_is_woken_when_the_quota_that_held_it_is_deleted(
     control_plane: ControlPlane, new_job: NewJob, namespace: str, operator: OperatorProcess
 ) -> None:

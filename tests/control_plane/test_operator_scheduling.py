@@ -13,7 +13,7 @@ import pytest
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
-from tests.support.control_plane.operator_process import OPERATOR_PODS
+from tests.support.control_plane.operator_process import OPERATOR_PODS, PROMETHEUS
 
 DEFINITIONS = Path(__file__).parent / "schedulers"
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"
@@ -158,7 +158,8 @@ def test_a_job_has_a_network_policy_before_its_pods_and_none_at_its_end(new_job:
                     {
                         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "tftraining-system"}},
                         "podSelector": {"matchLabels": OPERATOR_PODS},
-                    }
+                    },
+                    PROMETHEUS,
                 ],
                 "ports": [{"protocol": "TCP", "port": 8472}],
             },

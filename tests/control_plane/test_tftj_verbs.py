@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.control_plane.test_client import VIEW, Terminal, service_account
-from tests.support.client.cluster_objects import RAW
+from tests.support.client.cluster_objects import HISTORY, RAW
 from tests.support.client.tfjobs import FILES
 from tests.support.client.verbs import CLUSTER_VERBS, JOB, OF_A_JOB, words
 from tests.support.control_plane.apiserver import ControlPlane
@@ -25,17 +25,7 @@ from tests.support.control_plane.manifests import minimal
 from tftraining_client.__main__ import main
 
 MERGE = "application/merge-patch+json"
-STATUS = {
-    **RAW["status"],
-    "history": {
-        "startTime": "2026-01-02T03:30:00Z",
-        "steps": [1, 2],
-        "epochs": [1, 2],
-        "seconds": [0, 5],
-        "metrics": {"loss": [2, 1]},
-        "restarts": [{"time": "2026-01-02T03:30:03Z", "step": 1, "reason": "Killed"}],
-    },
-}
+STATUS = {**RAW["status"], "history": HISTORY}
 
 
 def create_job(plane: ControlPlane, namespace: str) -> None:

@@ -23,7 +23,7 @@ OPENERS = frozenset("{ ! do then else elif if while until exec".split())  # noqa
 REDIRECTION = re.compile(r"\d*[<>]+[&|]?")
 BUILTINS = frozenset(
     ". : [ alias break case cd command continue done echo esac eval exit export false fi for in printf read return set "  # noqa: SIM905
-    "shift source test trap true type umask unset wait } )".split()
+    "shift source test trap true type ulimit umask unset wait } )".split()
 )
 
 
@@ -36,15 +36,16 @@ class Call(NamedTuple):
 
 def in_python(source: str) -> list[Call]:
     """The programs that this Python code calls."""
-    return [Call(program, line) for line, words in _command_lines(ast.parse(source)) for program in _programs(words)]
+    nodes = list(ast.walk(ast.parse(source)))
+    return [Call(program, line) for line, words in _command_lines(nodes) for program in _programs(words)]
 
 
-def _command_lines(tree: ast.AST) -> Iterator[tuple[int, list[ast.expr]]]:
+def _command_lines(nodes: list[ast.AST]) -> Iterator[tuple[int, list[ast.expr]]]:
     """The line and the words of each command line, of those that stand in the code word by word."""
-    assigned = list(_assigned(tree))
+    assigned = list(_assigned(nodes))
     yield from ((value.lineno, value.elts) for name, value in assigned if COMMAND_NAMES.search(name))
     lists = dict(assigned)
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and node.args and RUNNERS.fullmatch(name := _last_name(node.func)):
             given = _resolved(node.args[0], lists)
             if isinstance(given, ast.List | ast.Tuple):
@@ -60,9 +61,9 @@ def _resolved(word: ast.expr, lists: dict[str, ast.List | ast.Tuple]) -> ast.exp
     return lists.get(word.id, word) if isinstance(word, ast.Name) else word
 
 
-def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.List | ast.Tuple]]:
+def _assigned(nodes: list[ast.AST]) -> Iterator[tuple[str, ast.List | ast.Tuple]]:
     """The lists that are assigned to a name, attribute or item, or returned by a function that is named so."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.List | ast.Tuple):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from ((ast.unparse(target), node.value) for target in targets)

@@ -18,6 +18,7 @@ from dulwich.index import build_index_from_tree
 from dulwich.objects import Commit, ObjectID
 from dulwich.refs import Ref
 from dulwich.repo import Repo
+from urllib3.exceptions import HTTPError
 
 SECONDS = 60.0  # without a byte
 NO_ACCESS = "the server asks for a name and a password, or refuses them: set spec.code.git.secretName"
@@ -25,6 +26,8 @@ NO_REPOSITORY = "the server has no such repository, or hides it from this accoun
 NO_COMMIT = (
     "the server has closed the connection: it has no such commit, or does not let a commit be fetched by its SHA"
 )
+INCOMPLETE = "the server has not sent all objects of the commit"
+SHA256_DIGITS = 64
 
 
 class FetchError(Exception):
@@ -33,12 +36,22 @@ class FetchError(Exception):
 
 def fetch(url: str, revision: str, directory: Path, credentials: Path | None = None) -> None:
     """Write the files of the commit into the empty directory. FetchError, or OSError if they cannot be written."""
-    with Repo.init(str(directory)) as repository:
+    kind = "sha256" if len(revision) == SHA256_DIGITS else "sha1"
+    with Repo.init(str(directory), object_format=kind) as repository:
         _fetch_commit(url, revision, repository, credentials)
-        commit = repository[ObjectID(revision.encode())]
-        if not isinstance(commit, Commit):
-            raise FetchError(f"{revision} is no commit")
-        build_index_from_tree(str(directory), repository.index_path(), repository.object_store, commit.tree)
+        try:
+            commit = repository[ObjectID(revision.encode())]
+            if not isinstance(commit, Commit):
+                raise FetchError(f"{revision} is no commit")
+            build_index_from_tree(
+                str(directory),
+                repository.index_path(),
+                repository.object_store,
+                commit.tree,
+                object_format=repository.object_format,
+            )
+        except KeyError as error:
+            raise FetchError(INCOMPLETE) from error
     shutil.rmtree(directory / ".git")
 
 
@@ -66,7 +79,13 @@ def _fetch_commit(url: str, revision: str, repository: Repo, credentials: Path |
     except HangupException as error:
         raise FetchError(NO_COMMIT) from error
     except GitProtocolError as error:
-        raise FetchError(" ".join(str(error).split())) from error
+        raise FetchError(_words(error)) from error
+    except HTTPError as error:
+        raise FetchError(f"the connection to the server has failed: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _secret(credentials: Path | None, name: str) -> str | None:
@@ -85,6 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         fetch(parsed.url, parsed.revision, parsed.directory, parsed.credentials)
     except (FetchError, OSError) as error:
         print(error, file=sys.stderr)
+        return 1
+    except Exception as error:  # the errors of the library have no class in common
+        print(f"the answer of the server cannot be read: {type(error).__name__}: {_words(error)}", file=sys.stderr)
         return 1
     return 0
 

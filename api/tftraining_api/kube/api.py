@@ -5,6 +5,8 @@ ApiClient, which is there for them, and imports pydantic.
 """
 
 import asyncio
+import random
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -30,6 +32,13 @@ WATCH_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=WAT
 # A program may be silent for hours, and so may a dead connection: after this silence the reader opens the log again.
 LOG_SILENCE = 300
 STREAM_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=LOG_SILENCE)
+# A request that an overloaded API server puts off is sent again after the pause that the server asks for, as client-go
+# does. A longer pause is left to the caller.
+TRIES = 5
+LONGEST_PAUSE = 10.0
+PAUSE_JITTER = 0.2
+# What a caller is told at most: a proxy in front of the API server may ask for an hour.
+MOST_ASKED = 60.0
 # For connections that a cancelled request has left in their TLS handshake, at the end.
 SECONDS_TO_CLOSE = 0.1
 USER_AGENT = {"User-Agent": "tftraining"}
@@ -39,10 +48,12 @@ Decoded = TypeVar("Decoded")
 
 
 class ApiError(Exception):
-    """A request to the API server failed. `status` is the HTTP status, 0 if there was no answer."""
+    """A request to the API server failed. `status` is the HTTP status, 0 if there was no answer; `retry_after` the
+    seconds that the server asks to wait before another try."""
 
-    def __init__(self, status: int, reason: str, message: str) -> None:
+    def __init__(self, status: int, reason: str, message: str, retry_after: float = 0.0) -> None:
         super().__init__(f"{status} {reason}: {message}")
+        self.retry_after = retry_after
         self.status = status
         self.reason = reason
         self.message = message
@@ -62,7 +73,10 @@ class ApiError(Exception):
 
 class Api:
     """A connection to one API server. `requests` counts the requests sent by HTTP method; `inside` is whether this
-    process runs in the cluster. `refused` is called after a 401: whether there is another token to try."""
+    process runs in the cluster. `refused` is called after a 401: whether there is another token to try. `answered` is
+    called with the method (WATCH for a watch, PROXY for a request to a pod), the HTTP status of the answer (0 for none)
+    and the seconds until its head came. `retry_seconds` is the time that one request may spend in pauses for which the
+    server asks; longer pauses are left to the caller."""
 
     def __init__(
         self, transport: RESTClientObject, inside: bool = False, refused: Callable[[], Awaitable[bool]] | None = None
@@ -70,7 +84,9 @@ class Api:
         self._transport = transport
         self._refused = refused
         self.inside = inside
+        self.retry_seconds = TRIES * LONGEST_PAUSE
         self.requests: Counter[str] = Counter()
+        self.answered: Callable[[str, int, float], None] = lambda method, code, seconds: None
         self._cancelled = False
 
     async def close(self) -> None:
@@ -91,7 +107,7 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
         if not 200 <= response.status < 300:
-            raise _error(response.status, text)
+            raise _refusal(response, text)
         return text
 
     async def list(
@@ -125,7 +141,7 @@ class Api:
         response = await self._send("GET", path, None, [*query, ("watch", "true")], patience or WATCH_TIMEOUT)
         try:
             if response.status != 200:
-                raise _error(response.status, await response.read())
+                raise _refusal(response, await response.read())
             if opened is not None:
                 opened()
             async for line in _lines(response):
@@ -143,7 +159,7 @@ class Api:
         response = await self._send("GET", path, None, query, STREAM_TIMEOUT)
         try:
             if response.status != 200:
-                raise _error(response.status, await response.read())
+                raise _refusal(response, await response.read())
             async for line in _lines(response, unfinished=True):
                 yield line
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -156,11 +172,23 @@ class Api:
         self, path: str, query: Query, protocol: str
     ) -> AsyncGenerator[aiohttp.ClientWebSocketResponse, None]:
         """A WebSocket of the API server, such as a port-forward. Raises ApiError if the server refuses it."""
+        try:
+            socket = await self._websocket_once(path, query, protocol)
+        except ApiError as error:
+            if error.status != 401 or self._refused is None or not await self._refused():
+                raise
+            socket = await self._websocket_once(path, query, protocol)
+        try:
+            yield socket
+        finally:
+            await socket.close()
+
+    async def _websocket_once(self, path: str, query: Query, protocol: str) -> aiohttp.ClientWebSocketResponse:
         transport = self._transport
         if transport.pool_manager is None:
             transport.pool_manager = transport._create_pool_manager()
         try:
-            socket = await transport.pool_manager.ws_connect(
+            socket: aiohttp.ClientWebSocketResponse = await transport.pool_manager.ws_connect(
                 self._url(path, query),
                 protocols=(protocol,),
                 headers=await self._headers(),
@@ -173,10 +201,7 @@ class Api:
             raise ApiError(error.status, "", error.message) from error
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ApiError(0, "NoAnswer", _words(error)) from error
-        try:
-            yield socket
-        finally:
-            await socket.close()
+        return socket
 
     async def read(self, path: str, limit: int, patience: aiohttp.ClientTimeout, query: Query | None = None) -> bytes:
         """The bytes at a path that serves no API object, such as a pod's proxy. ApiError; ValueError if too many."""
@@ -188,10 +213,29 @@ class Api:
         finally:
             response.close()
         if response.status != 200:
-            raise _error(response.status, text)
+            raise _refusal(response, text)
         return text
 
     async def _send(
+        self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """The head of the answer. A request that the server puts off is sent again, some times."""
+        left = self.retry_seconds
+        for _ in range(TRIES - 1):
+            response = await self._send_with_token(method, path, body, query, patience)
+            pause = _retry_after(response)
+            if not 0 < pause <= min(LONGEST_PAUSE, left):
+                return response
+            response.close()
+            left -= pause
+            await asyncio.sleep(pause * random.uniform(1, 1 + PAUSE_JITTER))
+            await self._before_resend(method)
+        return await self._send_with_token(method, path, body, query, patience)
+
+    async def _before_resend(self, method: str) -> None:
+        """Called behind the pause that the server has asked for."""
+
+    async def _send_with_token(
         self, method: str, path: str, body: Any, query: Query, patience: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         response = await self._send_once(method, path, body, query, patience)
@@ -206,14 +250,17 @@ class Api:
         self.requests[method] += 1
         headers = {"Accept": "application/json", **(MERGE if method == "PATCH" else {}), **await self._headers()}
         url = self._url(path, query)
+        began = time.monotonic()
         try:
             answer = await self._transport.request(method, url, headers, body, _request_timeout=patience)
         except asyncio.CancelledError:
             self._cancelled = True
             raise
         except (aiohttp.ClientError, TimeoutError) as error:
+            self.answered(_kind(method, path, query), 0, time.monotonic() - began)
             raise ApiError(0, "NoAnswer", _words(error)) from error
         response: aiohttp.ClientResponse = answer.response
+        self.answered(_kind(method, path, query), response.status, time.monotonic() - began)
         return response
 
     def _url(self, path: str, query: Query) -> str:
@@ -297,12 +344,30 @@ def _decoded(text: bytes | msgspec.Raw, kind: type[Decoded]) -> Decoded:
         raise ApiError(200, "NotAnObject", f"{_words(error)}: {bytes(text)[:200].decode(errors='replace')}") from error
 
 
-def _error(status: int, text: bytes) -> ApiError:
+def _refusal(response: aiohttp.ClientResponse, text: bytes) -> ApiError:
+    return _error(response.status, text, _retry_after(response))
+
+
+def _error(status: int, text: bytes, retry_after: float = 0.0) -> ApiError:
     try:
         answer = msgspec.json.decode(text)
-        return ApiError(status, answer.get("reason") or "", answer.get("message") or "")
+        return ApiError(status, answer.get("reason") or "", answer.get("message") or "", retry_after)
     except (msgspec.DecodeError, AttributeError):
-        return ApiError(status, "", text[:500].decode(errors="replace"))
+        return ApiError(status, "", text[:500].decode(errors="replace"), retry_after)
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    """The pause that an overloaded server asks for, in seconds, at most MOST_ASKED; 0 if it asks for none. It is a
+    number: Kubernetes sends no dates."""
+    given = response.headers.get("Retry-After", "")
+    is_overload = response.status == 429 or response.status >= 500
+    return min(float(given), MOST_ASKED) if is_overload and given.isascii() and given.isdigit() else 0.0
+
+
+def _kind(method: str, path: str, query: Query) -> str:
+    if ("watch", "true") in query:
+        return "WATCH"
+    return "PROXY" if "/proxy/" in path else method
 
 
 def _words(error: BaseException) -> str:

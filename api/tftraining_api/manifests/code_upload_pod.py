@@ -14,6 +14,7 @@ from tftraining_api.model.spec import JobSpec, Manifest, Storage
 
 NAME = "code-upload"
 SECONDS = 3600
+GRACE_SECONDS = 5
 RESOURCES = {"requests": {"cpu": "100m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "128Mi"}}
 
 
@@ -30,6 +31,8 @@ def code_upload_pod(name: str, spec: JobSpec, storage: Storage, script: str, arg
         "volumeMounts": [storage_mount(storage)],
     }
     pod = storage_pod_spec(template, storage, container, SECONDS, PLACEMENT)
+    # After Ctrl-C the program removes what it has written so far, also from a slow volume.
+    pod["terminationGracePeriodSeconds"] = GRACE_SECONDS
     # A volume that waits for its first consumer is bound near this pod: the nodes of the training count as well. Not
     # its pods: an affinity to the job's own pods keeps this one waiting, which has other labels.
     if nodes := (template.get("affinity") or {}).get("nodeAffinity"):

@@ -1,4 +1,5 @@
-"""The NetworkPolicy of a job: its pods accept connections from each other, and from the operator on the status port.
+"""The NetworkPolicy of a job: its pods accept connections from each other, and on the status port from the operator and
+from the pods that scrape /metrics.
 
 All ports are open among the pods of a job, because NCCL chooses its own. Egress is not restricted.
 """
@@ -11,10 +12,12 @@ from tftraining_api.model.spec import Frozen, JobSpec, Manifest
 
 
 class OperatorSelector(Frozen, frozen=True):
-    """The pods that may access the launchers' status port: those of the operator, by namespace and labels."""
+    """The pods that may access the launchers' status port: those of the operator, by namespace and labels.
+    `metrics_from` selects the others, such as Prometheus, as `from` of a NetworkPolicy does."""
 
     namespace: str
     labels: dict[str, str]
+    metrics_from: tuple[Manifest, ...] = ()
 
 
 def network_policy(job: Job, operator_selector: OperatorSelector) -> Manifest:
@@ -24,6 +27,7 @@ def network_policy(job: Job, operator_selector: OperatorSelector) -> Manifest:
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": operator_selector.namespace}},
         "podSelector": {"matchLabels": operator_selector.labels},
     }
+    status_clients = [operator, *operator_selector.metrics_from]
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -31,7 +35,10 @@ def network_policy(job: Job, operator_selector: OperatorSelector) -> Manifest:
         "spec": {
             **own,
             "policyTypes": ["Ingress"],
-            "ingress": [{"from": [own]}, {"from": [operator], "ports": [{"protocol": "TCP", "port": STATUS_PORT}]}],
+            "ingress": [
+                {"from": [own]},
+                {"from": status_clients, "ports": [{"protocol": "TCP", "port": STATUS_PORT}]},
+            ],
         },
     }
 

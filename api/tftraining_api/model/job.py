@@ -121,9 +121,24 @@ def replaced_status(raw: Any, status: Status) -> dict[str, Any]:
 
 def patched_conditions(raw: Any, condition: Condition) -> dict[str, Any]:
     """A merge patch that sets one condition in the status `raw`, and changes nothing else."""
-    held = (raw or {}).get("conditions") or ()
-    others = [each for each in held if not (isinstance(each, dict) and each.get("type") == condition.type)]
+    others = unset_condition(raw, condition.type)["conditions"]
     return {"conditions": [*others, *dump_status(Status(conditions=(condition,)))["conditions"]]}
+
+
+def unset_condition(raw: Any, kind: str) -> dict[str, Any]:
+    """A merge patch that removes one condition from the status `raw`, and changes nothing else."""
+    held = (raw or {}).get("conditions") or ()
+    return {"conditions": [each for each in held if not (isinstance(each, dict) and each.get("type") == kind)]}
+
+
+def has_condition(raw: Any, kind: str) -> bool:
+    """Whether the status `raw` has a condition of that type."""
+    return len(unset_condition(raw, kind)["conditions"]) < len((raw or {}).get("conditions") or ())
+
+
+def readable_status(raw: Any) -> Status:
+    """The status `raw` as far as this version of the operator can read it: all of it, or its conditions."""
+    return _parse_status(raw or {})[0]
 
 
 def _with_unknown(raw: dict[str, Any], known: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,6 @@ from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
 from tftraining_client.cluster.submission import Submission, create, prepare
-from tftraining_client.cluster.tensorboard import serve
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, UserError, WaitTimeout
 from tftraining_client.history import History
@@ -319,6 +318,8 @@ class AsyncClient:
 
         The generator ends with UserError when its pod ends; closing the generator deletes the pod.
         """
+        from tftraining_client.cluster.tensorboard import serve  # noqa: PLC0415  only for TensorBoard
+
         connection, job = await self.connection(), await self.get(name)
 
         def watch(path: str, pod: str) -> Watch:

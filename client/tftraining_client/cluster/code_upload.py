@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
+from datetime import datetime
 from pathlib import Path
 from posixpath import join
 from typing import Any
@@ -40,7 +41,11 @@ REMEDIES = {
     "EROFS": "the volume must be writable",
     "EACCES": "set securityContext.runAsUser or fsGroup of the job's template to an owner of the volume",
     "EPERM": "set securityContext.runAsUser or fsGroup of the job's template to an owner of the volume",
+    "ELOOP": "a link in the place of the archives is not followed, remove it",
+    "ENOTDIR": "a link or a file in the place of the directory of the archives is not followed, remove it",
 }
+# In place of the state of a pod: the program has ended with 0, so the archive is in the storage.
+STORED = "stored"
 Progress = Callable[[int, int], None]
 Watches = Callable[[str, str], tuple[Watch, Watch]]
 
@@ -53,13 +58,18 @@ class _CutError(Exception):
     """The connection ended while the archive was sent."""
 
 
+class _ProgressError(Exception):
+    """The function `progress` of the caller has raised the cause."""
+
+
 async def upload(
     api: Api, job: Job, package: Package, notify: Callable[[str], None], progress: Progress, watches: Watches
 ) -> None:
     """Put the archive where `spec.code.storage` of the job says. `progress` is called with the bytes sent and those of
     the archive; `watches` gives the watches of a pod and of its events. ApiError, or UserError with the cause."""
     manifest, collection = upload_pod(job, package), pods_path(job.namespace)
-    await _delete_ended(api, collection, manifest["metadata"]["labels"])
+    # The API server has filled in the time of the creation, though it has only checked the job.
+    await _delete_left(api, collection, manifest["metadata"]["labels"], job.created)
     async with helper_pod(api, collection, manifest) as name:
         notify(f"pod {name} takes the code ({mebibytes(len(package.data))}) into the storage of the job")
         pods, events = watches(collection, name)
@@ -80,35 +90,52 @@ def upload_pod(job: Job, package: Package) -> Manifest:
     return code_upload_pod(job.name, spec, spec.storage, SCRIPT.read_text(encoding="utf-8"), arguments)
 
 
-async def _delete_ended(api: Api, collection: str, labels: dict[str, str]) -> None:
-    """Delete the pods of earlier uploads whose command was killed; they have ended by themselves."""
+async def _delete_left(api: Api, collection: str, labels: dict[str, str], now: datetime) -> None:
+    """Delete the pods of earlier uploads whose command was killed."""
     selector = ",".join(f"{name}={value}" for name, value in labels.items())
     pods, _ = await api.list(collection, [("labelSelector", selector)])
     for pod in pods:
-        if (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
+        if is_left(pod, now):
             with suppress(ApiError):
                 await api.request("DELETE", f"{collection}/{pod['metadata']['name']}")
 
 
+def is_left(pod: Manifest, now: datetime) -> bool:
+    """Whether no command waits for the pod any more: it has ended, or has not started in the time that one waits."""
+    phase = (pod.get("status") or {}).get("phase")
+    age = now - datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
+    return phase in ("Failed", "Succeeded") or (phase == "Pending" and age.total_seconds() > START_SECONDS)
+
+
 def pod_state(pod: Manifest) -> str:
-    """What the pod waits for; "" if its program runs; UserError if it has ended."""
+    """What the pod waits for; "" if its program runs, STORED if it has ended with 0; UserError if it has failed."""
+    state = container_state(pod, NAME).get("state") or {}
+    if (state.get("terminated") or {}).get("exitCode") == 0:
+        return STORED
     if how := ended(pod, NAME):
-        hint = "" if how.endswith("submit again") else "; the image needs Python 3.9 or later"
-        raise UserError(f"the pod of {WHAT} has ended: {how}{hint}")
-    if "running" in (container_state(pod, NAME).get("state") or {}):
+        raise _failed(how)
+    if "running" in state:
         return ""
     return waits_for(pod, NAME, WHAT) or "it starts"
 
 
+def _failed(how: str) -> UserError:
+    """The error of a pod that has failed: that in its last line, if its answer to the client was lost."""
+    with suppress(ValueError, AttributeError, KeyError):
+        return _refusal(json.loads(how.partition(": ")[2]))
+    hint = "" if how.endswith("submit again") else "; the image needs Python 3.9 or later"
+    return UserError(f"the pod of {WHAT} has ended: {how}{hint}")
+
+
 async def _while_running(states: AsyncGenerator[str, None], sending: Coroutine[Any, Any, str]) -> str:
-    """The result of sending; the error of the pod if that ends before."""
-    task, watching = asyncio.create_task(sending), asyncio.create_task(_until_ended(states))
+    """The result of sending. If the pod ends before, its own: the answer may be lost."""
+    task, watching = asyncio.create_task(sending), asyncio.create_task(_until_stored(states))
     try:
         await asyncio.wait({task, watching}, return_when=asyncio.FIRST_COMPLETED)
         # The pod ends as soon as it has answered: the answer may be on its way.
         await asyncio.wait({task}, timeout=LAST_SECONDS)
         if watching.done() and (not task.done() or task.exception()):
-            watching.result()
+            return watching.result()
         return await task
     finally:
         for each in (task, watching):
@@ -116,9 +143,11 @@ async def _while_running(states: AsyncGenerator[str, None], sending: Coroutine[A
         await asyncio.gather(task, watching, return_exceptions=True)
 
 
-async def _until_ended(states: AsyncGenerator[str, None]) -> None:
-    async for _ in states:
-        pass
+async def _until_stored(states: AsyncGenerator[str, None]) -> str:
+    async for state in states:
+        if state == STORED:
+            break
+    return STORED
 
 
 async def send_package(api: Api, pod: str, package: Package, progress: Progress) -> str:
@@ -127,6 +156,8 @@ async def send_package(api: Api, pod: str, package: Package, progress: Progress)
     while True:
         try:
             return await _send_once(api, pod, package, progress)
+        except _ProgressError as error:
+            raise error.__cause__ or error from None
         except _CutError as error:
             deadline, cuts = time.monotonic() + ANSWER_SECONDS, cuts + 1
             if cuts == ATTEMPTS:
@@ -147,20 +178,32 @@ async def _send_once(api: Api, pod: str, package: Package, progress: Progress) -
         if (state := _state(await anext(answers))) != "wanted":
             return state
         sending = asyncio.create_task(_send_all(socket, package.data, progress))
+        answering = asyncio.ensure_future(anext(answers))
         try:
             # An error in the pod, such as a full volume, comes while the archive is sent.
-            return _state(await anext(answers))
+            await asyncio.wait({sending, answering}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                await sending
+            return _state(await answering)
         except (_ClosedError, aiohttp.ClientError, OSError) as error:
             raise _CutError(str(error)) from error
         finally:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+            for each in (sending, answering):
+                each.cancel()
+            await asyncio.gather(sending, answering, return_exceptions=True)
 
 
 async def _send_all(socket: aiohttp.ClientWebSocketResponse, data: bytes, progress: Progress) -> None:
+    """_ProgressError; an end of the connection is told by the reader of the answers."""
     for start in range(0, len(data), CHUNK):
-        await send(socket, data[start : start + CHUNK])
-        progress(min(start + CHUNK, len(data)), len(data))
+        try:
+            await send(socket, data[start : start + CHUNK])
+        except (aiohttp.ClientError, OSError):
+            return
+        try:
+            progress(min(start + CHUNK, len(data)), len(data))
+        except Exception as error:
+            raise _ProgressError from error
 
 
 async def _answers(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, None]:
@@ -176,7 +219,12 @@ async def _answers(chunks: AsyncGenerator[bytes, None]) -> AsyncGenerator[Any, N
 
 def _state(answer: dict[str, str]) -> str:
     """The state in an answer; UserError for an error."""
-    if (error := answer.get("error")) is None:
-        return answer["state"]
+    if "error" in answer:
+        raise _refusal(answer)
+    return answer["state"]
+
+
+def _refusal(answer: dict[str, str]) -> UserError:
     remedy = REMEDIES.get(answer.get("errno", ""))
-    raise UserError(f"the storage of the job does not take the code: {error}" + (f": {remedy}" if remedy else ""))
+    text = f"the storage of the job does not take the code: {answer['error']}"
+    return UserError(text + (f": {remedy}" if remedy else ""))

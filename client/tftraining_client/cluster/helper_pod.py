@@ -22,14 +22,14 @@ HOPELESS = (
 
 @asynccontextmanager
 async def helper_pod(api: Api, collection: str, manifest: Manifest) -> AsyncIterator[str]:
-    """Create the pod; its name. The pod is deleted at the end."""
+    """Create the pod; its name. The pod is deleted at the end, with its own grace period: its program may tidy up."""
     pod = await api.request("POST", collection, manifest, [("fieldValidation", "Strict")])
     name = pod["metadata"]["name"]
     try:
         yield name
     finally:
         with suppress(ApiError):
-            await api.request("DELETE", f"{collection}/{name}", {"gracePeriodSeconds": 0})
+            await api.request("DELETE", f"{collection}/{name}")
 
 
 async def states(watch: Watch, what: str, state_of: Callable[[Manifest], str]) -> AsyncGenerator[str, None]:

@@ -1,19 +1,27 @@
 """Receives an archive in a pod and puts it into the mounted storage. A copy runs in the job's image, on Python 3.9 or
-later.
+later. The client imports it for PORT, also on Windows.
 
 It listens on the pod's loopback. The client gets a line of JSON, {"state": "wanted"} or {"state": "present"}, sends the
 archive, and gets {"state": "stored"} or {"error": …}. A connection that ends too early leaves nothing; the next one
 begins anew. The archive gets its name only when its digest is right, so nobody ever reads half of one.
+
+The exit code is 0 if the archive is there. After an error it is 1, and the error is the last line of the log, too: an
+answer may be lost, the status of the pod is not. Other users of the storage may put links into the directory of the
+archives: none is followed.
 """
 
 import errno
 import hashlib
 import json
 import os
+import secrets
+import signal
 import socket
+import stat
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -29,38 +37,90 @@ class CutError(Exception):
     """The connection ended before the archive was complete."""
 
 
-def receive(connection: socket.socket, path: Path, digest: str, size: int) -> str:
-    """Store the archive that the connection brings; the state. OSError, CutError, or ValueError for a wrong digest."""
-    if is_present(path, digest):
-        # An archive in use is no old one. Another user of an earlier submission may own it.
-        with suppress(OSError):
-            os.utime(path)
-        return "present"
-    partial = path.with_name(f"{path.name}.{socket.gethostname()}.part")
+class Archives:
+    """The directory of the archives, and the name of the one that comes."""
+
+    def __init__(self, directory: int, name: str) -> None:
+        self.directory = directory
+        self.name = name
+
+    def is_present(self, digest: str) -> bool:
+        """Whether the archive is there already. It is touched: an archive in use is no old one."""
+        try:
+            if not stat.S_ISREG(os.stat(self.name, dir_fd=self.directory, follow_symlinks=False).st_mode):
+                return False
+            # A pipe in its place would have no end.
+            file = os.open(self.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self.directory)
+        except FileNotFoundError:
+            return False
+        with open(file, "rb") as archive:  # noqa: PTH123  a descriptor
+            told = hashlib.sha256()
+            for chunk in iter(lambda: archive.read(CHUNK), b""):
+                told.update(chunk)
+            # Another user of an earlier submission may own it.
+            with suppress(OSError):
+                os.utime(file)
+        return f"sha256:{told.hexdigest()}" == digest
+
+    def store(self, connection: socket.socket, digest: str, size: int) -> None:
+        """Write the archive that the connection brings. OSError, CutError, or ValueError for a wrong digest."""
+        part = f"{self.name}.{secrets.token_hex(8)}.part"
+        try:
+            created = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=self.directory)
+            with open(created, "wb") as file:  # noqa: PTH123  a descriptor
+                ask(connection)
+                found = copy(connection, file, size)
+                file.flush()
+                os.fsync(file.fileno())
+            if found != digest:
+                raise ValueError(f"the archive has arrived with the digest {found}, not {digest}")
+            os.replace(part, self.name, src_dir_fd=self.directory, dst_dir_fd=self.directory)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(part, dir_fd=self.directory)
+
+    def remove_earlier(self) -> None:
+        """Remove the old archives of the job, which are those with its name, and the parts of killed uploads."""
+        job = self.name.partition(".")[0]
+        with os.scandir(self.directory) as found:
+            others = [each for each in found if each.name != self.name and each.name.startswith(f"{job}.")]
+        for other in others:
+            if time.time() - other.stat(follow_symlinks=False).st_mtime > OLD_SECONDS:
+                os.unlink(other.name, dir_fd=self.directory)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Archives]:
+    """The directory of the path, which is created. The directories above may be links, as for the training."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        with partial.open("wb") as file:
-            answer(connection, state="wanted")
-            found = copy(connection, file, size)
-            file.flush()
-            os.fsync(file.fileno())
-        if found != digest:
-            raise ValueError(f"the archive has arrived with the digest {found}, not {digest}")
-        partial.replace(path)
+        yield Archives(directory, path.name)
     finally:
-        partial.unlink(missing_ok=True)
-    return "stored"
+        os.close(directory)
 
 
-def is_present(path: Path, digest: str) -> bool:
-    """Whether the storage has the archive already."""
-    if not path.is_file():
-        return False
-    told = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in iter(lambda: file.read(CHUNK), b""):
-            told.update(chunk)
-    return f"sha256:{told.hexdigest()}" == digest
+def receive(connection: socket.socket, path: Path, digest: str, size: int) -> None:
+    """Put the archive into the storage and answer. OSError, CutError, or ValueError for a wrong digest."""
+    with opened(path) as archives:
+        state = "present"
+        if not archives.is_present(digest):
+            archives.store(connection, digest, size)
+            state = "stored"
+        try:
+            archives.remove_earlier()
+        except OSError as error:
+            print(f"cannot remove an earlier archive: {error}", file=sys.stderr)
+    with suppress(OSError):
+        answer(connection, state=state)
+
+
+def ask(connection: socket.socket) -> None:
+    """Tell that the archive is not there yet; CutError if the client is gone."""
+    try:
+        answer(connection, state="wanted")
+    except OSError as error:
+        raise CutError from error
 
 
 def copy(connection: socket.socket, file: BinaryIO, size: int) -> str:
@@ -79,14 +139,6 @@ def copy(connection: socket.socket, file: BinaryIO, size: int) -> str:
     return f"sha256:{told.hexdigest()}"
 
 
-def remove_earlier(path: Path) -> None:
-    """Remove the old archives of the job, which are those with its name, and what is left of uploads that were cut."""
-    job = path.name.partition(".")[0]
-    for other in path.parent.glob(f"{job}.*"):
-        if other != path and time.time() - other.stat().st_mtime > OLD_SECONDS:
-            other.unlink()
-
-
 def answer(connection: socket.socket, **fields: str) -> None:
     """Send one line."""
     connection.sendall(json.dumps(fields).encode() + b"\n")
@@ -95,34 +147,22 @@ def answer(connection: socket.socket, **fields: str) -> None:
 def refuse(connection: socket.socket, error: Exception, path: Path) -> None:
     """Answer with the error. The rest that the client sends is read: unread bytes would reset the connection, and the
     answer would be lost."""
-    text, name = str(error), ""
+    told = {"error": str(error), "errno": ""}
     if isinstance(error, OSError):
-        text, name = f"{error.strerror}: {error.filename or path}", errno.errorcode.get(error.errno or 0, "")
-    answer(connection, error=text, errno=name)
-    connection.settimeout(LAST_SECONDS)
-    while connection.recv(CHUNK):
-        pass
-
-
-def serve(connection: socket.socket, path: Path, digest: str, size: int) -> bool:
-    """Receive the archive and answer; whether this was the last connection."""
-    try:
-        state = receive(connection, path, digest, size)
-    except CutError:
-        return False
-    except (OSError, ValueError) as error:
-        refuse(connection, error, path)
-        return True
-    try:
-        remove_earlier(path)
-    except OSError as error:
-        print(f"cannot remove an earlier archive: {error}", file=sys.stderr)
-    answer(connection, state=state)
-    return True
+        name = errno.errorcode.get(error.errno or 0, "")
+        told = {"error": f"{error.strerror}: {path}", "errno": name}
+    with suppress(OSError):
+        answer(connection, **told)
+        connection.settimeout(LAST_SECONDS)
+        while connection.recv(CHUNK):
+            pass
+    print(json.dumps(told), file=sys.stderr)
 
 
 def main(path: str, digest: str, size: str) -> int:
     """Take connections until the archive is there or cannot be written."""
+    # The first process of a container ignores the signal otherwise. What is written so far is removed.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     os.umask(0o022)
     with socket.create_server(("127.0.0.1", PORT)) as server:
         server.settimeout(IDLE_SECONDS)
@@ -135,10 +175,13 @@ def main(path: str, digest: str, size: str) -> int:
             connection.settimeout(IDLE_SECONDS)
             with connection:
                 try:
-                    if serve(connection, Path(path), digest, int(size)):
-                        return 0
-                except OSError as error:
-                    print(f"the connection has ended: {error}", file=sys.stderr)
+                    receive(connection, Path(path), digest, int(size))
+                    return 0
+                except CutError:
+                    print("the connection has ended before the archive was complete", file=sys.stderr)
+                except (OSError, ValueError) as error:
+                    refuse(connection, error, Path(path))
+                    return 1
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Spares the commands half of their imports. For a process that runs one command only, never for a library."""
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 PACKAGES = ("kubernetes", "kubernetes.aio", "kubernetes.aio.client", "kubernetes.aio.utils")
 CLIENT = "kubernetes.aio.client"
 ADAPTERS = "typer._adapters"
+GARBAGE = 100_000  # objects
 
 
 def skip_package_imports() -> None:
@@ -68,9 +70,24 @@ def skip_pydantic() -> None:
         sys.modules[ADAPTERS] = _Adapters(ADAPTERS)
 
 
+def collect_no_garbage_yet() -> None:
+    """Import without the garbage collector, which would walk through all modules again and again."""
+    gc.disable()
+
+
+def collect_garbage() -> None:
+    """Begin to collect garbage, if that waited for the imports. The modules stay; and the collector runs less often
+    than by default, which is that of a time of small memories: a list of jobs is decoded in one go."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(GARBAGE, *gc.get_threshold()[1:])
+        gc.enable()
+
+
 def import_aiohttp() -> None:
-    """Import aiohttp without the system's certificates, which it reads for servers that name no authority of their own.
-    They are read at the first handshake that needs them: a tenth of a command's CPU time, for no command."""
+    """Import aiohttp without the system's certificates, which it reads for servers that name no authority of their own,
+    and for those that it does not verify. The former are read at the first handshake that needs them: a tenth of a
+    command's CPU time each, for no command."""
     import ssl  # noqa: PLC0415  the help does without it
 
     load = ssl.SSLContext.load_default_certs
@@ -83,8 +100,14 @@ def import_aiohttp() -> None:
 
         context.wrap_bio = wrap_bio
 
+    own = vars(ssl.SSLContext).get("set_default_verify_paths")  # of a class in the place of Python's, or inherited
     ssl.SSLContext.load_default_certs = load_later  # type: ignore[method-assign, assignment]
+    ssl.SSLContext.set_default_verify_paths = lambda _: None  # type: ignore[method-assign, assignment]
     try:
         importlib.import_module("aiohttp")
     finally:
         ssl.SSLContext.load_default_certs = load  # type: ignore[method-assign]
+        if own is None:
+            del ssl.SSLContext.set_default_verify_paths
+        else:
+            ssl.SSLContext.set_default_verify_paths = own  # type: ignore[method-assign]

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from tftraining_api.kube.api import Api, ApiError
@@ -15,10 +16,11 @@ NOTE_BYTES, REASON_LENGTH = 1024, 128
 
 
 class Events:
-    """Publishes events as events.k8s.io/v1 Events."""
+    """Publishes events as events.k8s.io/v1 Events. `dropped` is called with the cause of each event not sent."""
 
-    def __init__(self, api: Api, instance: str) -> None:
+    def __init__(self, api: Api, instance: str, dropped: Callable[[str], None] = lambda cause: None) -> None:
         self._api = api
+        self._dropped = dropped
         self._instance = instance
         self._queue: asyncio.Queue[Manifest] = asyncio.Queue(maxsize=1000)
 
@@ -28,6 +30,7 @@ class Events:
         try:
             self._queue.put_nowait(_event(job, event, self._instance))
         except asyncio.QueueFull:
+            self._dropped("QueueFull")
             logger.warning("%s: event %s dropped: too many events are waiting", job.key, event.reason)
 
     async def run(self) -> None:
@@ -38,6 +41,7 @@ class Events:
             try:
                 await self._api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event)
             except ApiError as error:
+                self._dropped("NotAccepted")
                 logger.warning("cannot write an event: %s", error)
 
 

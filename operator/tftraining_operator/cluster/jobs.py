@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tftraining_api.kube.api import Api, ApiError
-from tftraining_api.model.job import patched_conditions, replaced_status
+from tftraining_api.model.job import patched_conditions, replaced_status, unset_condition
 from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Condition, Status
@@ -59,8 +59,15 @@ class Jobs:
 
     async def patch_condition(self, key: Key, raw: Manifest, condition: Condition) -> None:
         """Set one condition and keep the rest of the job's status; ApiError as in `write_status`."""
+        await self._patch_status(key, raw, patched_conditions(raw.get("status"), condition))
+
+    async def remove_condition(self, key: Key, raw: Manifest, kind: str) -> None:
+        """Remove one condition and keep the rest of the job's status; ApiError as in `write_status`."""
+        await self._patch_status(key, raw, unset_condition(raw.get("status"), kind))
+
+    async def _patch_status(self, key: Key, raw: Manifest, status: Manifest) -> None:
         preconditions = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
-        body = {"metadata": preconditions, "status": patched_conditions(raw.get("status"), condition)}
+        body = {"metadata": preconditions, "status": status}
         self._keep(key, await self._api.request("PATCH", f"{_path(key)}/status", body))
 
     async def delete(self, key: Key, raw: Manifest) -> None:
@@ -88,7 +95,8 @@ class Jobs:
 
     async def audit(self, namespaces: Iterable[str], changed: Callable[[Key], None]) -> None:
         """Compare the cache with a list from the API server: kopf does not report jobs that were deleted while its
-        watch was broken. An empty namespace means all; an error in one namespace does not affect the others."""
+        watch was broken, nor any change while each watch ends at once. An empty namespace means all; an error in one
+        namespace does not affect the others."""
         for namespace in namespaces:
             try:
                 await self._audit(namespace, changed)
@@ -101,7 +109,8 @@ class Jobs:
         raws, listed_at = await self._api.list(f"{path}/{PLURAL}", [])
         present = {raw["metadata"]["uid"] for raw in raws}
         for raw in raws:
-            if self.get(_key(raw)) is None:
+            known = self.get(_key(raw))
+            if known is None or version(known) < version(raw):
                 self.update(raw, deleted=False, changed=changed)
         for raw in self.all():
             gone = namespace in ("", _key(raw).namespace) and raw["metadata"]["uid"] not in present

@@ -1,4 +1,7 @@
-"""The operator's Prometheus metrics: leader, jobs by phase, restarts by reason, durations of passes and recoveries."""
+"""The operator's Prometheus metrics: leader, jobs by phase, restarts by reason, durations of passes and recoveries.
+
+The metrics of the operator's own work are in tftraining_operator/cluster/internals.py.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -10,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tftraining.launch.failure import restart_rules
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import LastRestart, Status
+from tftraining_operator.cluster.internals import Internals
 from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS, RESIZE_REASONS, SOURCES
 from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
 from tftraining_operator.plan import auxiliary_objects, node_loss
@@ -54,6 +58,7 @@ class Metrics:
         self._requests = requests
         self._leading = leading
         self.registry.register(self)
+        self.internals = Internals(self.registry)
         self.reconcile = Histogram(
             "tftraining_reconcile_seconds", "Duration of one reconcile of one job.", registry=self.registry
         )

@@ -21,6 +21,8 @@ WATCH_SECONDS, EVENTS_SECONDS = 300, 60
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 # After a watch that lasted so long the pause starts from FIRST_PAUSE again.
 STEADY_SECONDS = 10.0
+# A watch without an event that ends so soon brings none.
+SHORT_SECONDS = 1.0
 # The fields by which a cache recognises an object that it has already.
 IDENTITY = ("namespace", "name", "uid", "resourceVersion")
 CHILDREN = ("pods", "services")
@@ -72,20 +74,26 @@ class Reflector(Generic[K]):
     @property
     def alive(self) -> bool:
         """Whether the API server has sent anything lately; a bookmark a minute is enough."""
-        return self.clock() - self._last_event_at < WATCH_SILENCE + LONGEST_PAUSE
+        return self.age < WATCH_SILENCE + LONGEST_PAUSE
+
+    @property
+    def age(self) -> float:
+        """The seconds since the API server last sent anything."""
+        return self.clock() - self._last_event_at
 
     async def run(self) -> None:
         """Reflect until cancelled. A watch that ends early is restarted with a growing pause."""
         pause, self._last_event_at = FIRST_PAUSE, self.clock()
         while True:
-            began = self.clock()
+            began, asked = self.clock(), 0.0
             try:
                 await self._once()
             except ApiError as error:
                 self._handle_error(error)
+                asked = error.retry_after
             if self.clock() - began > STEADY_SECONDS:
                 pause = FIRST_PAUSE
-            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            await asyncio.sleep(max(asked, pause * random.uniform(0.8, 1.2)))
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _handle_error(self, error: ApiError) -> None:
@@ -106,10 +114,16 @@ class Reflector(Generic[K]):
             ("timeoutSeconds", str(self._seconds)),
             ("resourceVersion", self._version),
         ]
+        began, quiet = self.clock(), True
         # Opening counts: the first bookmark of a watch comes a minute after it, however long ago the last one came.
         async for event in self._api.watch(self.path, query, opened=self._answered):
+            quiet = False
             self._answered()
             self._apply_event(event["type"], event["object"])
+        if quiet and self.clock() - began < SHORT_SECONDS and not self._only_new:
+            # As in client-go: a watch that ends at once, again and again, would never bring an event.
+            logger.info("the watch of %s ended at once; listing again", self.description)
+            self._version = ""
 
     def _answered(self) -> None:
         self._last_event_at = self.clock()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable
 
 from tftraining_api.kube.api import ApiError
@@ -12,16 +13,30 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
 
 
 class WorkQueue:
-    """A queue of keys. Times are in seconds of the event loop's clock."""
+    """A queue of keys. Times are in seconds. The attribute `waited` is called with the seconds that a key has waited
+    for its worker; `failed` after each failing pass, with the key, the error and the number of failures in a row."""
 
     def __init__(self) -> None:
+        self.waited: Callable[[float], None] = lambda seconds: None
+        self.failed: Callable[[Key, Exception, int], Awaitable[None]] | None = None
         self._ready: asyncio.Queue[Key] = asyncio.Queue()
-        self._waiting: set[Key] = set()
+        # The keys in `_ready`, and since when.
+        self._waiting: dict[Key, float] = {}
         self._working: set[Key] = set()
         self._again: set[Key] = set()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._paused = False
+
+    @property
+    def depth(self) -> int:
+        """The number of keys that wait for a worker."""
+        return len(self._waiting)
+
+    @property
+    def failing(self) -> int:
+        """The number of keys whose last pass failed."""
+        return len(self._failures)
 
     def pause(self) -> None:
         """Drop added keys until `resume`: a queue without workers would collect the keys of all jobs that ever were."""
@@ -40,7 +55,7 @@ class WorkQueue:
         if key in self._working:
             self._again.add(key)
         elif key not in self._waiting:
-            self._waiting.add(key)
+            self._waiting[key] = time.monotonic()
             self._ready.put_nowait(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
@@ -61,7 +76,7 @@ class WorkQueue:
         """Run one worker until cancelled. A failing pass is logged and retried later; it never stops other passes."""
         while True:
             key = await self._ready.get()
-            self._waiting.discard(key)
+            self.waited(time.monotonic() - self._waiting.pop(key))
             self._working.add(key)
             if (timer := self._timers.pop(key, None)) is not None:
                 timer.cancel()
@@ -70,6 +85,7 @@ class WorkQueue:
                 self._failures.pop(key, None)
             except Exception as error:
                 self._retry(key, error)
+                await self._report(key, error)
             finally:
                 self._working.discard(key)
                 if key in self._again:
@@ -82,10 +98,22 @@ class WorkQueue:
     def _retry(self, key: Key, error: Exception) -> None:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 10))
+        if isinstance(error, ApiError):
+            pause = max(pause, error.retry_after)
         # An error of the API server needs no traceback: it is not a fault of this program.
         trace = None if isinstance(error, ApiError) else error
         logger.error("%s: reconcile failed: %s; retrying in %.1f s", key, error, pause, exc_info=trace)
         self.add_after(key, pause)
+
+    async def _report(self, key: Key, error: Exception) -> None:
+        if self.failed is None:
+            return
+        try:
+            await self.failed(key, error, self._failures[key])
+        except Exception as second:
+            # The report is for people; the worker has to go on.
+            trace = None if isinstance(second, ApiError) else second
+            logger.warning("%s: cannot report the failing pass: %s", key, second, exc_info=trace)
 
     def close(self) -> None:
         """Cancel the timers."""

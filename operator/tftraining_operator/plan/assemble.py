@@ -139,7 +139,7 @@ def _running(context: Context, draft: Draft) -> Status:
         down = round((context.now - last.time).total_seconds(), 1)
         last = msgspec.structs.replace(last, down_seconds=max(0.0, down))
         status = msgspec.structs.replace(status, last_restart=last)
-    status = with_place(status, draft.report, context.now)
+    status = with_place(status, context.status.progress, draft.report, context.now)
     last = status.latest_restart
     message = _who_trains(draft)
     is_news = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)

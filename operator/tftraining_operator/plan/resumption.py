@@ -11,24 +11,28 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining_api.model.status import LastRestart, Status
+from tftraining_api.model.status import LastRestart, Progress, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedProgress
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.messages import resumed, resumption
+from tftraining_operator.plan.messages import lost_work, resumed, resumption
 from tftraining_operator.plan.step import Event
 
 EARLIER_RUN = "EarlierRun"
 
 
-def with_place(status: Status, report: Report | None, now: datetime) -> Status:
-    """The status of a gang that trains, with the epoch or step from which it went on, if that is news."""
+def with_place(status: Status, before: Progress | None, report: Report | None, now: datetime) -> Status:
+    """The status of a gang that trains, with the epoch or step from which it went on, if that is news.
+
+    `before`: the progress as the last pass knew it, so that of the earlier pods when the new ones tell for the first
+    time.
+    """
     began = report.progress if report is not None and report.phase == "Training" else None
     if report is None or report.last_restart is not None or began is None or _says_nothing(began):
         return status
     last = status.latest_restart
     if last is not None and (last.resumed_from_epoch, last.resumed_from_step) == (None, None) and not last.alone:
-        last = _at(last, began)
+        last = _with_lost(_at(last, began), before, began)
         return _with_resumed(msgspec.structs.replace(status, last_restart=last), last, "", now)
     if last is None and status.attempt > 1:
         return _with_resumed(status, _at(LastRestart(time=now), began), ", after the suspension", now)
@@ -73,7 +77,16 @@ def _at(last: LastRestart, began: ReportedProgress) -> LastRestart:
     return msgspec.structs.replace(last, resumed_from="Storage" if resumed(last) else "Start")
 
 
+def _with_lost(last: LastRestart, before: Progress | None, began: ReportedProgress) -> LastRestart:
+    """The record with the steps between the earlier pods' last reported one and the first of the new pods."""
+    if before is None or before.step is None or began.first_step is None:
+        return last
+    steps, rate = max(0, before.step - began.first_step), before.steps_per_second
+    seconds = round(steps / rate, 2) if rate else None
+    return msgspec.structs.replace(last, lost_steps=steps, lost_seconds=seconds if steps else 0.0)
+
+
 def _with_resumed(status: Status, last: LastRestart, after: str, now: datetime) -> Status:
     kept = resumed(last)
-    why = ("Resumed" if kept else "StartedOver", f"{resumption(last)}{after}")
+    why = ("Resumed" if kept else "StartedOver", f"{resumption(last)}{after}{lost_work(last)}")
     return with_condition(status, "Resumed", "True" if kept else "False", why, now)

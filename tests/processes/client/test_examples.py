@@ -20,12 +20,14 @@ GOOD = {
     "transfer-learning": ("worker-0@epoch=3", 0.8),
     "multi-worker-custom-loop": ("worker-1@epoch=3", 0.9),
     "multi-worker-evaluator": ("evaluator-0@seconds=4", 0.9),
+    # Thirty steps: it learns its pictures, not those of the test. Ten steps are an epoch.
+    "resnet50": ("worker-1@step=25", 0.0),
 }
 
 
 # Half a minute and more each. `make test` has a kill of one program that is alone, here, and of one of two workers, in
 # test_digits.py; a training of every program is in tests/processes/trainer.
-SLOW = ("dtensor-mlp", "transfer-learning", "multi-worker-custom-loop", "multi-worker-evaluator")
+SLOW = ("dtensor-mlp", "transfer-learning", "multi-worker-custom-loop", "multi-worker-evaluator", "resnet50")
 
 
 @pytest.mark.parametrize(
@@ -40,10 +42,15 @@ def test_it_runs_as_written_and_survives_a_kill(tmp_path: Path, name: str) -> No
     assert f"(--kill {kill})" in log
     result = json.loads((run.job / "result.json").read_text())
     assert result["accuracy"] > good
+    history = json.loads((run.job / "history.json").read_text())
+    assert len(history) == result["epochs"]
+    assert history[-1]["accuracy"] > history[0]["accuracy"]
     assert (run.job / "model" / "saved_model.pb").exists()
     if kill.startswith("worker"):
         assert 0 < result["resumed_from"] < result["epochs"]
-        assert re.search(r"^ +worker-\d was killed \(SIGKILL\), resumed from epoch [1-9]", log, re.MULTILINE), log
+        # From the backup at the end of an epoch, or from a copy in memory that is newer or as new.
+        source = r"(epoch|memory at step) [1-9]"
+        assert re.search(rf"^ +worker-\d was killed \(SIGKILL\), resumed from {source}", log, re.MULTILINE), log
     else:
         (*_, last) = json.loads((run.job / "evaluation.json").read_text())
         assert (last["epoch"], last["test_accuracy"]) == (result["epochs"], pytest.approx(result["accuracy"]))

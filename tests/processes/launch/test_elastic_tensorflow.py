@@ -46,6 +46,7 @@ def test_a_training_resumes_after_each_of_four_resizes(tmp_path: Path, monkeypat
     options = {"orders": str(tmp_path / "orders"), "workerAddress": pattern, "minReplicas": 1, "warmStart": True}
     with LocalGang(tmp_path, {"worker": 3}, **options) as gang:
         gang.command = [sys.executable, "-m", "tftraining.examples.multi_worker_mnist", "--epochs", "10000"]
+        gang.command += ["--scale-learning-rate"]
         addresses = [pattern.replace("%d", str(index)) for index in range(3)]
         gang.cluster = {"worker": addresses[:2]}
         order(gang, workers=2)

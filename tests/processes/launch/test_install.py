@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +13,18 @@ import pytest
 from tests.support.launchers.gang import LocalGang
 from tftraining.launch import install
 
-OLD = [path for path in Path("~/.pyenv/versions").expanduser().glob("3.9.*/bin/python3.9") if path.exists()]
+INSTALLED = Path("~/.pyenv/versions").expanduser().glob("3.*/bin/python3.*")
+OTHERS = sorted(path for path in INSTALLED if re.fullmatch(r"python3\.\d+", path.name))
+OLD = [path for path in OTHERS if path.name == "python3.9"]
+NEWER = [path for path in OTHERS if path.name in ("python3.10", "python3.12", "python3.13")]
 TOO_OLD = [path for path in Path("~/.pyenv/versions").expanduser().glob("3.[678].*/bin/python3") if path.exists()]
 
 
-@pytest.mark.parametrize("python", [Path(sys.executable).resolve(), *OLD], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "python",
+    [Path(sys.executable).resolve(), *OLD, *(pytest.param(path, marks=pytest.mark.slow_fault) for path in NEWER)],
+    ids=lambda path: path.name,
+)
 def test_an_installed_launcher_needs_nothing_but_python(tmp_path: Path, python: Path) -> None:
     assert install.main([str(tmp_path / "launcher")]) == 0
     script = tmp_path / "script.py"

@@ -64,7 +64,8 @@ async def test_child_processes_of_the_program_report_nothing(lab: Lab, name: str
     assert program.snapshot().step == 2
 
 
-STANDS = "import time, tftraining\ntftraining.report(step=1)\ndef stand():\n    time.sleep(600)\nstand()"
+# It reports inside the function: a dump right after the report must show it.
+STANDS = "import time, tftraining\ndef stand():\n    tftraining.report(step=1)\n    time.sleep(600)\nstand()"
 
 
 @pytest.mark.parametrize("name", ["execv", "subprocess"])

@@ -60,14 +60,14 @@ def test_what_is_packed_is_what_comes_out() -> None:
         np.testing.assert_array_equal(mesh.whole(mesh.sharded(array, layout)), array)
 
 
-def test_a_saved_model_serves_what_the_mesh_has_trained(digits: Data, tmp_path: Path) -> None:
-    training = make_training(4)
+@pytest.mark.parametrize("activation", program.ACTIVATIONS)
+def test_a_saved_model_serves_what_the_mesh_has_trained(digits: Data, tmp_path: Path, activation: str) -> None:
+    training = make_training(4, "--activation", activation)
     state = train_a_little(training, digits)
-    program.save_model(state, (8, 8, 1), tmp_path / "model")
+    program.save_model(program.Served(state, activation), (8, 8, 1), tmp_path / "model")
     served = tf.saved_model.load(str(tmp_path / "model")).signatures["serving_default"]
     images = digits.test.images[:50]
     logits = served(images=tf.constant(images))["logits"]
-    np.testing.assert_allclose(logits, program.logits_of(state, images), atol=1e-5)
     on_mesh = training.model(training.on_mesh(images, digits.test.labels[:50], 56)[0])
     np.testing.assert_allclose(logits, mesh.whole(on_mesh)[:50], atol=1e-5)
 
@@ -104,7 +104,7 @@ def test_a_state_moves_to_another_mesh(digits: Data, tmp_path: Path) -> None:
     other.restore(program.load_state(tmp_path / "state.npz"))
     on_one, on_other = program.test(one, digits.test, 64), program.test(other, digits.test, 64)
     assert on_one == pytest.approx(on_other, rel=1e-5)
-    alone = program.measure(program.load_state(tmp_path / "state.npz"), digits.test)
+    alone = program.measure(program.Served(program.load_state(tmp_path / "state.npz"), "relu"), digits.test)
     assert alone["accuracy"] == pytest.approx(on_one["test_accuracy"])
     assert [path.name for path in tmp_path.iterdir()] == ["state.npz"]
 

@@ -6,8 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import keras
+import numpy as np
 import pytest
 
 from tests.support.ports import free_ports
@@ -67,4 +71,14 @@ def test_fine_tuning_begins_with_the_model_of_the_first_stage(tmp_path: Path) ->
         assert "loss=" in done.stderr
     assert [len(each) for each in measured] == [5, 5]
     assert measured[1][0] > measured[0][-1] - 0.05 > 0.75
-    assert (tmp_path / "fine-tune.keras").exists()
+    head, tuned = (keras.models.load_model(tmp_path / f"{stage}.keras").layers[1] for stage in ("head", "fine-tune"))
+    same = {each.name: np.array_equal(each.moving_mean, other.moving_mean) for each, other in norms(head, tuned)}
+    assert same and all(same.values()), "BatchNormalization runs in inference mode, and so keeps its statistics"
+    convolution = "expanded_conv_project"
+    assert not np.array_equal(head.get_layer(convolution).kernel, tuned.get_layer(convolution).kernel)
+
+
+def norms(*models: keras.Model) -> Iterator[tuple[Any, ...]]:
+    """The BatchNormalization layers of models of one kind, side by side."""
+    kind = keras.layers.BatchNormalization
+    return zip(*([layer for layer in model.layers if isinstance(layer, kind)] for model in models), strict=True)

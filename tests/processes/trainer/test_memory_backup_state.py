@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tftraining.launch.in_user_process.memory_backup import input_position
+from tftraining.launch.in_user_process.memory_backup.checkpoint_state import CheckpointState
 from tftraining.launch.in_user_process.memory_backup.copier import Unsupported
 from tftraining.launch.in_user_process.memory_backup.input_position import Position
 from tftraining.launch.in_user_process.memory_backup.keras_state import State
@@ -95,6 +97,15 @@ def test_variables_that_come_later_are_noticed() -> None:
     train(made, 1)
     assert not state.grown()
     made.late = tf.Variable(1.0)
+    assert state.grown()
+
+
+def test_a_save_of_a_checkpoint_before_the_first_copy_creates_no_variable(tmp_path: Path) -> None:
+    checkpoint = tf.train.Checkpoint(value=tf.Variable(1.0))
+    state = CheckpointState(checkpoint)
+    tf.train.CheckpointManager(checkpoint, str(tmp_path), 1).save()
+    assert not state.grown()
+    checkpoint.late = tf.Variable(1.0)
     assert state.grown()
 
 

@@ -6,7 +6,9 @@ Each training here takes a few seconds on digits.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import keras as keras_3
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,6 +22,7 @@ from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Data, Examples
 from tftraining.lib.input_pipeline import Order, epoch_batches, plain_batches
 from tftraining.lib.options import STYLES, UsageError
+from tftraining.lib.schedule import learning_rate
 from tftraining.lib.train_step import evaluate, metrics_of_training, per_example_losses, scaled_loss
 
 NAME = "mirrored_custom_loop"
@@ -41,7 +44,7 @@ def make_training(devices: int, *arguments: str) -> Training:
     options = program.parse(["--batch-size", str(64 // devices), *arguments])
     strategy = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(devices)])
     device_setup.set_seed(1)
-    return program.make_training(strategy, (8, 8, 1), options)
+    return program.make_training(strategy, data.load("digits").train, options)
 
 
 def weights_after_an_epoch(examples: Examples, training: Training, style: str) -> list[np.ndarray]:
@@ -62,6 +65,31 @@ def test_two_devices_train_what_one_does(digits: Data, one: list[np.ndarray], st
     two = weights_after_an_epoch(digits.train, make_training(2, "--weight-decay", str(DECAY)), style)
     for first, second in zip(one, two, strict=True):
         np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_accumulated_gradients_train_the_same(digits: Data, one: list[np.ndarray]) -> None:
+    """Four parts of a batch, one after the other, on each of two devices; of a smaller last batch, too."""
+    training = make_training(2, "--weight-decay", str(DECAY), "--accumulate", "4")
+    for first, second in zip(one, weights_after_an_epoch(digits.train, training, "epoch"), strict=True):
+        np.testing.assert_allclose(first, second, atol=1e-5)
+
+
+def test_the_learning_rate_follows_its_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a gang with one of its four workers, with both Keras versions."""
+    monkeypatch.setenv("TFTRAINING_WORKERS", "1")
+    monkeypatch.setenv("TFTRAINING_MAX_WORKERS", "4")
+    arguments = ["--learning-rate", "0.4", "--scale-learning-rate"]
+    for each in (keras, keras_3):
+
+        def rates(*options: str, library: Any = each) -> list[float]:
+            schedule = learning_rate(program.parse([*arguments, *options]), 100, library)
+            return [round(float(schedule(step)), 4) for step in (0, 5, 10, 55, 100)]
+
+        assert rates() == [0.1, 0.1, 0.1, 0.1, 0.1]
+        assert rates("--warmup-steps", "10") == [0.0, 0.05, 0.1, 0.1, 0.1]
+        assert rates("--warmup-steps", "10", "--schedule", "cosine") == [0.0, 0.05, 0.1, 0.05, 0.0]
+        assert rates("--schedule", "cosine")[0] == 0.1
+    assert learning_rate(program.parse(["--learning-rate", "0.4"]), 100, keras) == 0.4
 
 
 def test_the_loss_is_that_of_a_single_device(digits: Data) -> None:
@@ -166,7 +194,15 @@ def test_a_killed_training_ends_as_one_that_was_left_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.slow_fault
-@pytest.mark.parametrize("option", [("--jit",), ("--precision", "mixed_bfloat16"), ("--style", "iterator")])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--jit", "--accumulate", "4"),
+        ("--precision", "mixed_bfloat16", "--schedule", "cosine", "--warmup-steps", "10"),
+        ("--style", "iterator", "--devices", "1"),
+    ],
+)
 def test_it_trains_with_each_option(tmp_path: Path, option: tuple[str, ...]) -> None:
     result = run(NAME, tmp_path, "--logical-devices", "2", "--batch-size", "32", "--epochs", "5", *option)
     assert result["accuracy"] > GOOD
+    assert result["devices"] == (1 if "--devices" in option else 2)

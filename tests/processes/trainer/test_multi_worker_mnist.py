@@ -158,7 +158,7 @@ def test_a_loop_killed_within_an_epoch_ends_as_one_that_was_left_alone(tmp_path:
     ],
 )
 def test_the_last_evaluation_is_that_of_the_saved_model(job: Path, options: tuple[str, ...]) -> None:
-    """Both workers measure the test data after each epoch, each its share or, without sharding, each all of them."""
+    """Both workers measure the test data after each epoch, each its share, however the training data are shared."""
     picture = job.parent / "curves.png"
     pictures = ["--plot", str(picture), "--logdir", str(job.parent / "logs"), "--profile-steps", "80:90"]
     with Gang(job, ["--epochs", "3", "--validation-steps", "all", *pictures, *options]) as gang:

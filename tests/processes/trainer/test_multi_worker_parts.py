@@ -75,6 +75,9 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
         (["--records", "2", "--loop", "custom"], WORKER, 0, "--records needs --loop fit"),
         (["--loop", "custom", "--precision", "mixed_float16"], WORKER, 1, "choose mixed_bfloat16"),
         (["--jit"], WORKER, 0, "XLA cannot wait"),
+        (["--data-service", "localhost:1"], WORKER, 0, "--data-service needs --records"),
+        (["--accumulate", "2"], WORKER, 0, "--accumulate needs --loop custom"),
+        (["--accumulate", "3", "--loop", "custom"], WORKER, 0, "--batch-size 64 is not a multiple of --accumulate 3"),
     ],
 )
 def test_what_cannot_work_here_is_said(arguments: list[str], task: Task, gpus: int, message: str) -> None:

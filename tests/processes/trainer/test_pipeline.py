@@ -9,9 +9,8 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.data.experimental.ops import distribute
 
-from tftraining.examples.multi_worker_mnist import sharded
 from tftraining.lib.data import Examples
-from tftraining.lib.input_pipeline import Order, endless_batches, epoch_batches, plain_batches
+from tftraining.lib.input_pipeline import Order, endless_batches, epoch_batches, plain_batches, sharded
 from tftraining.lib.record_files import read_records, write_records
 
 COUNT = 50

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.trainer.programs import Program, check_picture, history, run
+from tftraining.cluster import Task
 from tftraining.examples import transfer_learning as program
 from tftraining.lib import data
 from tftraining.lib.data import DataError
@@ -19,14 +20,19 @@ from tftraining.lib.image_folders import (
     find_pictures,
     naming_unreadable,
     picture_batches,
+    pictures_of,
+    shared_batches,
     split,
     write_folders,
 )
+from tftraining.lib.image_network import losses_of, make_network
 from tftraining.lib.input_pipeline import Order
 from tftraining.lib.options import UsageError
+from tftraining.lib.train_step import per_example_losses
 
 NAME = "transfer_learning"
 COUNT = 40
+TWO = Task("worker", 0, 2, is_chief=True)
 
 
 @pytest.fixture
@@ -75,6 +81,8 @@ def test_a_folder_that_is_no_good_is_named(tmp_path: Path) -> None:
         find_pictures(tmp_path)
     for part in ("train", "test"):
         (tmp_path / "tree" / part / "cats").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"tree/train has pictures of fewer than two classes"):
+        find_parts(tmp_path / "tree", 0.25, seed=1)
     with pytest.raises(DataError, match=r"tree holds test and train, not classes: choose one of them, .*tree/train"):
         find_pictures(tmp_path / "tree")
 
@@ -98,7 +106,7 @@ def test_an_unreadable_picture_is_named_or_skipped_on_request(folder: Path) -> N
     message = r"cannot decode .*3/broken.png: replace .* --skip-unreadable$"
     with pytest.raises(DataError, match=message), naming_unreadable(pictures):
         list(picture_batches(pictures, Order(8, seed=1), 32, None))
-    kept, held_back = program.pictures_of(program.parse(["--folders", str(folder), "--skip-unreadable"]))
+    kept, held_back = pictures_of(program.parse(["--folders", str(folder), "--skip-unreadable"]))
     assert len(kept) + len(held_back) == COUNT
     assert str(bad) not in kept.files + held_back.files
     with naming_unreadable(kept):
@@ -111,40 +119,95 @@ def test_an_unreadable_picture_is_named_or_skipped_on_request(folder: Path) -> N
         (["--validation", "1"], "not between 0 and 1"),
         (["--size", "16"], "32 pixels"),
         (["--weights", "/no/such"], "no weights file /no/such"),
+        (["--accumulate", "5"], "--batch-size 32 is not a multiple of --accumulate 5"),
     ],
 )
 def test_what_cannot_work_is_said(arguments: list[str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        program.check(program.parse(arguments))
+        program.check(program.parse(arguments), Task())
+
+
+def test_what_several_workers_cannot_do_is_said() -> None:
+    with pytest.raises(UsageError, match="--devices and --logical-devices are for one worker"):
+        program.check(program.parse(["--devices", "0"]), TWO)
+    with pytest.raises(UsageError, match="the roles chief and worker, not ps-0"):
+        program.check(program.parse([]), Task("ps", 0, 2, is_chief=False))
+    with pytest.raises(UsageError, match=r"60 pictures .* fewer than one batch of all workers, 64: choose a smaller"):
+        program.make_order(program.parse([]), 2, 60, TWO)
+    assert program.make_order(program.parse([]), 2, 140, TWO) == Order(64, seed=1, steps_per_epoch=2)
+    assert program.make_order(program.parse([]), 2, 60, Task()) == Order(64, seed=1)
+
+
+def test_each_worker_reads_its_share_of_the_pictures(folder: Path) -> None:
+    """In batches of the same size; an epoch has each picture once, but those that fill no batch."""
+    pictures, order = find_pictures(folder), Order(8, seed=1, steps_per_epoch=5)
+    seen = []
+    for worker in (0, 1):
+        context = tf.distribute.InputContext(2, worker, 2)
+        batches = [labels.numpy() for _, labels in shared_batches(pictures, order, 32, 0)(context)]
+        assert [len(labels) for labels in batches] == [4] * 5
+        seen += [int(label) for labels in batches for label in labels]
+    assert sorted(seen) == sorted(pictures.labels)
+
+
+def test_folders_that_no_class_has_are_left_out(folder: Path) -> None:
+    (folder / ".ipynb_checkpoints").mkdir()
+    assert find_pictures(folder).names == tuple("0123456789")
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path: Path) -> None:
     (tmp_path / "weights.h5").write_bytes(b"not weights")
     with pytest.raises(UsageError, match=r"cannot load --weights .*weights\.h5"):
-        program.make_model(10, program.parse(["--weights", str(tmp_path / "weights.h5")]))
+        make_network(10, program.parse(["--weights", str(tmp_path / "weights.h5")]))
 
 
 def test_with_weights_only_the_last_layer_is_trained(tmp_path: Path) -> None:
-    first = program.make_model(10, program.parse([]))
+    first = make_network(10, program.parse([]))
     first.layers[0].save_weights(tmp_path / "weights.h5")
     options = ["--weights", str(tmp_path / "weights.h5")]
-    model = program.make_model(3, program.parse(options))
+    model = make_network(3, program.parse(options))
     assert len(model.trainable_variables) == 2
     np.testing.assert_array_equal(model.layers[0].get_weights()[0], first.layers[0].get_weights()[0])
-    assert len(program.make_model(3, program.parse([*options, "--fine-tune"])).trainable_variables) > 100
+    tuned = make_network(3, program.parse([*options, "--fine-tune"]))
+    assert len(tuned.trainable_variables) > 50
+    assert not any("bn" in variable.name.lower() for variable in tuned.trainable_variables), "in inference mode"
+
+
+def test_weights_of_another_network_are_refused_by_the_name_of_the_layer(tmp_path: Path) -> None:
+    """A file of Keras, and a checkpoint of this program."""
+    first = make_network(10, program.parse(["--width", "0.5"]))
+    first.layers[0].save_weights(tmp_path / "weights.h5")
+    with pytest.raises(UsageError, match=r"cannot load --weights .*weights\.h5: .*block_1_project"):
+        make_network(10, program.parse(["--weights", str(tmp_path / "weights.h5")]))
+    best = tf.train.Checkpoint(model=make_network(10, program.parse([]))).write(str(tmp_path / "weights"))
+    with pytest.raises(UsageError, match=r"weights does not match this model .*dense"):
+        make_network(3, program.parse(["--weights", best]))
+
+
+def test_the_dense_head_has_the_loss_of_its_probabilities() -> None:
+    """Keras' CategoricalCrossentropy, the same as that of logits."""
+    model = make_network(4, program.parse(["--head", "dense", "--size", "64"]))
+    kinds = ["AveragePooling2D", "Flatten", "Dense", "Dropout", "Dense", "Activation"]
+    assert [type(layer).__name__ for layer in model.layers[1:]] == kinds
+    outputs, labels = model(tf.zeros((5, 64, 64, 3))), tf.constant([0, 1, 2, 3, 0])
+    np.testing.assert_allclose(tf.reduce_sum(outputs, axis=1), np.ones(5), rtol=1e-5)
+    logits = tf.math.log(outputs)
+    expected = per_example_losses(logits, labels)
+    np.testing.assert_allclose(losses_of("dense", 4)(outputs, labels), expected, rtol=1e-4)
+    np.testing.assert_allclose(losses_of("linear", 4)(logits, labels), expected, rtol=1e-4)
 
 
 @pytest.mark.slow_fault
 def test_a_second_stage_begins_with_the_best_model_of_the_first(tmp_path: Path) -> None:
-    first = program.make_model(10, program.parse([]))
+    first = make_network(10, program.parse([]))
     best = tf.train.Checkpoint(model=first).write(str(tmp_path / "best" / "weights"))
     options = program.parse(["--weights", best, "--fine-tune"])
-    program.check(options)
-    second = program.make_model(10, options)
+    program.check(options, Task())
+    second = make_network(10, options)
     for one, other in zip(first.get_weights(), second.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
     with pytest.raises(UsageError, match=r"best/weights does not match this model"):
-        program.make_model(3, options)
+        make_network(3, options)
 
 
 @pytest.mark.slow_fault

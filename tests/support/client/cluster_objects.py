@@ -38,6 +38,15 @@ RAW: dict[str, Any] = {
     },
 }
 
+HISTORY: dict[str, Any] = {
+    "startTime": "2026-01-02T03:30:00Z",
+    "steps": [1, 2],
+    "epochs": [1, 2],
+    "seconds": [0, 5],
+    "metrics": {"loss": [2, 1]},
+    "restarts": [{"time": "2026-01-02T03:30:03Z", "step": 1, "reason": "Killed"}],
+}
+
 
 def a_job(name: str = "digits", **status: Any) -> Job:
     """A job that trains, with these fields of the status besides or instead; None removes a field."""

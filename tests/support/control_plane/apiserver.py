@@ -49,10 +49,11 @@ class WriteRefused(LabError):
 class ControlPlane:
     """kube-apiserver and etcd while the `with` block lasts. Raises LabError when they cannot be had or do not start.
 
-    A subclass may have more `flags` for the API server.
+    A subclass may have more `flags` for the API server, and `etcd_flags`.
     """
 
     flags: ClassVar[tuple[str, ...]] = ()
+    etcd_flags: ClassVar[tuple[str, ...]] = ()
 
     def __enter__(self) -> Self:
         """Start both servers and write the administrator's kubeconfig; ready in about 5 s."""
@@ -145,6 +146,15 @@ class ControlPlane:
         self._etcd("kv/compaction", {"revision": revision, "physical": True})
         self.restart_apiserver()
 
+    def make_room(self, collection: str) -> None:
+        """Delete all objects of a collection, and let an etcd that was full take writes again."""
+        self.request("DELETE", collection)
+        revision = self._etcd("kv/range", {"key": "AA=="})["header"]["revision"]
+        self._etcd("kv/compaction", {"revision": revision, "physical": True})
+        self._etcd("maintenance/defragment", {})
+        for alarm in self._etcd("maintenance/alarm", {"action": "GET"}).get("alarms", ()):
+            self._etcd("maintenance/alarm", {"action": "DEACTIVATE", **alarm})
+
     def start_controllers(self, *flags: str, controllers: Sequence[str] = CONTROLLERS) -> None:
         """Start kube-controller-manager, unless it runs: by default garbage collection and namespace deletion."""
         if "kube-controller-manager" not in self._servers:
@@ -190,6 +200,7 @@ class ControlPlane:
             f"--initial-cluster=default={peer}",
             "--unsafe-no-fsync",
             "--log-level=warn",
+            *self.etcd_flags,
         ]
         self._serve(self._programs / "etcd", flags)
 
@@ -226,12 +237,12 @@ class ControlPlane:
         except (OSError, urllib.error.URLError):  # no certificate yet, no listener yet, or not ready (500)
             return False
 
-    def _etcd(self, method: str, body: dict[str, object]) -> dict[str, dict[str, str]]:
+    def _etcd(self, method: str, body: dict[str, object]) -> dict[str, Any]:
         """Call etcd through its JSON gateway."""
         url = f"http://127.0.0.1:{self._etcd_port}/v3/{method}"
         request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=10) as answer:
-            document: dict[str, dict[str, str]] = json.load(answer)
+            document: dict[str, Any] = json.load(answer)
         return document
 
     def _stop_servers(self) -> None:

@@ -17,12 +17,18 @@ Manifest = dict[str, Any]
 
 
 def render(
-    values: dict[str, Any] | None = None, namespace: str = "tftraining-system", release: str = "operator"
+    values: dict[str, Any] | None = None,
+    namespace: str = "tftraining-system",
+    release: str = "operator",
+    helm: str = "helm",
+    tests: bool = False,
 ) -> list[Manifest]:
-    """Return what `helm install` would apply with these values; LabError carries Helm's message."""
-    helm = binaries.ensure("helm") / "helm"
+    """Return what `helm install` would apply with these values, or with `tests` also what `helm test` would; LabError
+    carries Helm's message."""
+    program = binaries.ensure(helm) / helm
     flags = ["--namespace", namespace, "--values", "-", "--kube-version", binaries.KUBERNETES_VERSION]
-    text = run([helm, "template", release, CHART, *flags], stdin=json.dumps(values or {}))
+    flags += [] if tests else ["--skip-tests"]
+    text = run([program, "template", release, CHART, *flags], stdin=json.dumps(values or {}))
     # The parser in C is ten times as fast, where PyYAML was built with it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [document for document in yaml.load_all(text, loader) if document]

@@ -3,6 +3,7 @@
 It must never see the administrator's credentials.
 """
 
+import json
 import os
 import re
 import signal
@@ -20,6 +21,7 @@ from tests.support.ports import free_port
 START_SECONDS = 30.0
 # As the chart tells the operator of itself.
 OPERATOR_PODS = {"app.kubernetes.io/name": "tftraining-operator", "app.kubernetes.io/instance": "operator"}
+PROMETHEUS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 
 
 class OperatorProcess:
@@ -40,6 +42,7 @@ class OperatorProcess:
             "TFTRAINING_PORT": str(self.port),
             "TFTRAINING_IMAGE": "operator-image",
             "TFTRAINING_NETWORK_POLICY": f"tftraining-system/{','.join(map('='.join, OPERATOR_PODS.items()))}",
+            "TFTRAINING_METRICS_FROM": json.dumps([PROMETHEUS]),
             # The tests' launchers listen on this machine, where no API server's proxy goes.
             "TFTRAINING_LAUNCHERS": "direct",
             **environment,

@@ -5,8 +5,9 @@ termination message is anybody's own; no volume is mounted, no image pulled, no 
 no downward API; a pod on a silent node "runs on" as an object only. That is for the cluster tier.
 """
 
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import own_network
@@ -26,7 +27,15 @@ LEASE_SECONDS, GRACE_SECONDS = 4, 5
 
 
 class Simulation(ControlPlane):
-    """A control plane that knows TFTrainingJob and whose pods are placed and run; `with Simulation() as plane:`."""
+    """A control plane that knows TFTrainingJob and whose pods are placed and run; `with Simulation() as plane:`.
+
+    A subclass may have nodes that are missed later, more addresses, and more requests a second.
+    """
+
+    lease_seconds: ClassVar[int] = LEASE_SECONDS
+    grace_seconds: ClassVar[int] = GRACE_SECONDS
+    network_bits: ClassVar[int] = 24
+    client_flags: ClassVar[tuple[str, ...]] = ()
 
     def __enter__(self) -> Self:
         """Start everything, with the custom resource; nodes are made by the tests."""
@@ -41,10 +50,11 @@ class Simulation(ControlPlane):
     def _start_rest(self) -> None:
         # First: the garbage collector looks for new kinds every 30 s only.
         install_crd(self)
-        grace = f"--node-monitor-grace-period={GRACE_SECONDS}s"
-        self.start_controllers(grace, "--node-monitor-period=1s", controllers=CONTROLLERS)
-        self.start("kube-scheduler", "--leader-elect=false", "--secure-port=0")
+        grace = f"--node-monitor-grace-period={self.grace_seconds}s"
+        self.start_controllers(grace, "--node-monitor-period=1s", *self.client_flags, controllers=CONTROLLERS)
+        self.start("kube-scheduler", "--leader-elect=false", "--secure-port=0", *self.client_flags)
         managed = "--manage-nodes-with-label-selector=kwok=yes"
-        lease = f"--node-lease-duration-seconds={LEASE_SECONDS}"
+        lease = f"--node-lease-duration-seconds={self.lease_seconds}"
         # Pods get addresses of this machine, so that a test can answer there in a launcher's place.
-        self.start("kwok", f"--config={STAGES}", managed, lease, f"--cidr={own_network()}.0/24")
+        network = ip_network(f"{own_network()}.0/{self.network_bits}", strict=False)
+        self.start("kwok", f"--config={STAGES}", managed, lease, f"--cidr={network}")

@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+import yaml
 
 from testbed.shell import LabError
 from tests.support.control_plane.chart import CHART, Manifest, of_kind, render
 from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
+from tftraining_client.validation import validate
 from tftraining_operator.cluster.older_operators import LABEL_ELECTION
 from tftraining_operator.runtime import read_settings
 
@@ -161,6 +163,7 @@ def test_the_operator_is_probed_and_told_who_it_is(default: list[Manifest]) -> N
         "TFTRAINING_LEADER_ELECTION": "tftraining-system/operator-tftraining-operator",
         "TFTRAINING_OPERATOR_PODS": "app.kubernetes.io/name=tftraining-operator,app.kubernetes.io/instance=operator",
         "TFTRAINING_LOG_LEVEL": "info",
+        "TFTRAINING_LOG_FORMAT": "text",
     }
 
 
@@ -261,9 +264,76 @@ def test_the_service_monitor_finds_the_operator(default: list[Manifest]) -> None
     assert monitor["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "30s"}]
 
 
+def hooks(values: dict[str, Any] | None = None) -> dict[str, Manifest]:
+    """What `helm test` creates, by kind."""
+    found = [each for each in render(values, tests=True) if "helm.sh/hook" in each["metadata"].get("annotations", {})]
+    assert {each["metadata"]["annotations"]["helm.sh/hook"] for each in found} == {"test"}
+    return {each["kind"]: each for each in found}
+
+
+def test_the_test_of_the_release_runs_a_valid_job_and_waits_for_it(default: list[Manifest]) -> None:
+    made = hooks()
+    assert made.keys() == {"TFTrainingJob", "ServiceAccount", "Role", "RoleBinding", "Pod"}
+    job, pod = made["TFTrainingJob"], made["Pod"]
+    validate({name: job[name] for name in ("apiVersion", "kind", "metadata", "spec")})
+    (container,), (operator,) = pod["spec"]["containers"], operator_pod(default)["containers"]
+    assert container["command"][-3:] == [job["metadata"]["namespace"], job["metadata"]["name"], "300"]
+    script = (CHART / "files" / "helm-test.py").read_text(encoding="utf-8")
+    assert container["command"][2].rstrip("\n") == script.rstrip("\n")
+    assert container["image"] == operator["image"] == job["spec"]["template"]["spec"]["containers"][0]["image"]
+    assert table(made["Role"]) == {f"tftraining.dev/tftrainingjobs {job['metadata']['name']}": ["get"]}
+    weights = {kind: int(each["metadata"]["annotations"].get("helm.sh/hook-weight", 0)) for kind, each in made.items()}
+    assert weights["Role"] < weights["TFTrainingJob"] < weights["Pod"]
+
+
+def test_the_pod_of_the_test_is_not_taken_for_an_operator(default: list[Manifest]) -> None:
+    (deployment,) = of_kind(default, "Deployment")
+    selector, labels = deployment["spec"]["selector"]["matchLabels"], hooks()["Pod"]["metadata"]["labels"]
+    assert not selector.items() <= labels.items()
+
+
+def test_the_job_of_the_test_is_in_a_watched_namespace() -> None:
+    assert {each["metadata"]["namespace"] for each in hooks().values()} == {"tftraining-system"}
+    watched = {"watchNamespaces": ["red", "blue"], "imagePullSecrets": [{"name": "registry"}]}
+    made = hooks(watched)
+    assert {each["metadata"]["namespace"] for each in made.values()} == {"red"}
+    assert "imagePullSecrets" not in made["Pod"]["spec"], "the Secret is in another namespace"
+    chosen = hooks(watched | {"test": {"namespace": "blue", "timeoutSeconds": 90}})
+    assert {each["metadata"]["namespace"] for each in chosen.values()} == {"blue"}
+    assert chosen["TFTrainingJob"]["spec"]["runPolicy"]["activeDeadlineSeconds"] == 90
+
+
+def test_an_upgrade_that_reuses_the_values_of_the_version_before_renders() -> None:
+    new = {"test": None, "networkPolicy": {"metricsFrom": None}}
+    new["metrics"] = dict.fromkeys(("podMonitor", "prometheusRule", "dashboard"))
+    assert render(new) == render()
+    assert hooks(new) == hooks()
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("values", [{}, {"watchNamespaces": ["red"], "metrics": {"podMonitor": {"enabled": True}}}])
+def test_helm_4_renders_the_same(values: dict[str, Any]) -> None:
+    assert render(values, tests=True, helm="helm4") == render(values, tests=True)
+
+
+def test_the_example_for_artifact_hub_is_the_minimal_one() -> None:
+    annotations = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["annotations"]
+    (example,) = yaml.safe_load(annotations["artifacthub.io/crdsExamples"])
+    assert example == yaml.safe_load((REPOSITORY / "examples" / "minimal.yaml").read_text(encoding="utf-8"))
+    (crd,) = yaml.safe_load(annotations["artifacthub.io/crds"])
+    spec = definition()["spec"]
+    names, (version,) = spec["names"], spec["versions"]
+    expected = (f"{names['plural']}.{spec['group']}", names["kind"], version["name"])
+    assert (crd["name"], crd["kind"], crd["version"]) == expected
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({"networkPolicy": {"metricsFrom": [{}]}}, "/networkPolicy/metricsFrom/0"),
+        ({"networkPolicy": {"metricsFrom": [{"podselector": {}}]}}, "podselector"),
+        ({"metrics": {"podMonitor": {"interval": "often"}}}, "/metrics/podMonitor/interval"),
+        ({"test": {"timeoutSeconds": 5}}, "/test/timeoutSeconds"),
         ({"replicas": "two"}, "/replicas"),
         ({"replicas": -1}, "/replicas"),
         ({"copies": 3}, "copies"),

@@ -4,12 +4,14 @@ speaks the protocol of port-forwards."""
 import asyncio
 import os
 import pty
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,12 @@ from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
-from tests.support.client.cluster_objects import a_job
+from tests.support.client.cluster_objects import NOW, a_job
 from tests.support.ports import free_ports
 from tests.unit.launch.test_imports import newer_than_3_9
 from tftraining_api.kube.api import Api
 from tftraining_client.cluster import code_upload
-from tftraining_client.cluster.code_upload import SCRIPT, pod_state, send_package, upload_pod
+from tftraining_client.cluster.code_upload import SCRIPT, _while_running, is_left, pod_state, send_package, upload_pod
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.port_forward import PROTOCOL
 from tftraining_client.code import LIMIT, Package, pack_files, receive_upload, with_upload
@@ -83,13 +85,20 @@ class Kubelet:
         await client.close()
 
 
-@asynccontextmanager
-async def receiving(path: Path, digest: str, cuts: int = 0) -> AsyncIterator[tuple[Api, "subprocess.Popen[str]"]]:
-    """The program of the pod, and an API server that forwards to it."""
-    (port,) = free_ports(1)
+def started(port: int, path: Path, digest: str, kibibytes: str = "unlimited") -> "subprocess.Popen[str]":
     script = SCRIPT.read_text().replace(f"PORT = {receive_upload.PORT}", f"PORT = {port}")
-    command = [sys.executable, "-c", script, str(path), digest, str(len(LARGE.data))]
-    program = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220  starts at once
+    program = [sys.executable, "-c", script, str(path), digest, str(len(LARGE.data))]
+    limited = ["bash", "-c", f'ulimit -f {kibibytes}; exec "$@"', "bash", *program]
+    return subprocess.Popen(limited, stderr=subprocess.PIPE, text=True)
+
+
+@asynccontextmanager
+async def receiving(
+    path: Path, digest: str, cuts: int = 0, kibibytes: str = "unlimited"
+) -> AsyncIterator[tuple[Api, "subprocess.Popen[str]"]]:
+    """The program of the pod, which may write files of so many KiB, and an API server that forwards to it."""
+    (port,) = free_ports(1)
+    program = started(port, path, digest, kibibytes)
     app = web.Application()
     app.router.add_get(f"{POD}/portforward", Kubelet(port, cuts).forward)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -145,17 +154,112 @@ async def test_an_upload_that_is_cut_begins_anew_and_leaves_nothing(tmp_path: Pa
                 await asyncio.sleep(0.05)
 
 
-async def test_a_full_volume_is_told_while_the_archive_is_sent(tmp_path: Path) -> None:
+async def test_a_refusal_is_told_while_the_archive_is_sent_and_by_the_end_of_the_pod(tmp_path: Path) -> None:
     path = archive(tmp_path)
-    path.parent.mkdir(parents=True)
-    path.with_name(f"{path.name}.{socket.gethostname()}.part").symlink_to("/dev/full")
-    async with receiving(path, LARGE.digest) as (api, program):
-        with pytest.raises(
-            UserError, match=r"No space left on device: /.*digits.*: delete files in it, or use a larger"
-        ):
+    words = "the storage of the job does not take the code: File too large: .*digits"
+    async with receiving(path, LARGE.digest, kibibytes="100") as (api, program):
+        with pytest.raises(UserError, match=words):
             await send_package(api, POD, LARGE, lambda *_: None)
-        assert program.wait(PATIENCE) == 0
+        assert program.wait(PATIENCE) == 1
+        assert program.stderr is not None
+        log = program.stderr.read()
+    with pytest.raises(UserError, match=words):
+        pod_state(status({"terminated": {"exitCode": 1, "message": log}}))
     assert list(path.parent.iterdir()) == []
+
+
+async def test_the_end_of_the_pod_tells_what_a_lost_answer_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(code_upload, "LAST_SECONDS", 0.05)
+
+    async def states(*pods: dict[str, Any]) -> AsyncGenerator[str, None]:
+        for pod in pods:
+            yield pod_state(pod)
+
+    def unanswered() -> Coroutine[Any, Any, str]:
+        return asyncio.sleep(PATIENCE, "answered")
+
+    running = status({"running": {}})
+    stored = status({"terminated": {"exitCode": 0}})
+    assert await _while_running(states(running, stored), unanswered()) == "stored"
+    full = '{"error": "No space left on device: /training/a", "errno": "ENOSPC"}'
+    refused = status({"terminated": {"exitCode": 1, "message": f"no connection\n{full}\n"}})
+    with pytest.raises(UserError, match="No space left on device: /training/a: delete files in it, or use a larger"):
+        await _while_running(states(running, refused), unanswered())
+
+
+async def test_no_link_in_the_storage_is_followed(tmp_path: Path) -> None:
+    path, victim = archive(tmp_path), tmp_path / "victim"
+    victim.write_text("of another user")
+    path.parent.mkdir(parents=True)
+    path.symlink_to(victim)
+    path.with_name("digits.old").symlink_to(victim)
+    os.utime(path.with_name("digits.old"), (1, 1), follow_symlinks=False)
+    async with receiving(path, LARGE.digest) as (api, _):
+        assert await send_package(api, POD, LARGE, lambda *_: None) == "stored"
+    assert not path.is_symlink() and path.read_bytes() == LARGE.data
+    assert {each.name for each in path.parent.iterdir()} == {path.name}, "the link is removed, not what it names"
+    assert victim.read_text() == "of another user"
+
+    elsewhere = path.parent.rename(tmp_path / "elsewhere")
+    path.parent.symlink_to(elsewhere)
+    async with receiving(path, LARGE.digest) as (api, program):
+        with pytest.raises(UserError, match=r"a link .* in the place of the directory of the archives is not followed"):
+            await send_package(api, POD, LARGE, lambda *_: None)
+        assert program.wait(PATIENCE) == 1
+
+
+def test_a_pod_that_is_deleted_removes_the_part_that_has_arrived(tmp_path: Path) -> None:
+    path, (port,) = archive(tmp_path), free_ports(1)
+    program = started(port, path, LARGE.digest)
+    try:
+        connection = connected_to(port)
+        assert connection.makefile().readline() == '{"state": "wanted"}\n'
+        connection.sendall(LARGE.data[:100_000])
+        assert [each.suffix for each in path.parent.iterdir()] == [".part"]
+        program.terminate()
+        assert program.wait(PATIENCE) == 128 + signal.SIGTERM
+        connection.close()
+    finally:
+        program.kill()
+        program.communicate()
+    assert list(path.parent.iterdir()) == []
+
+
+def connected_to(port: int) -> socket.socket:
+    """A connection to a program that starts."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), PATIENCE)
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("error", [ValueError("no room for the bar"), BrokenPipeError("the terminal is gone")])
+async def test_an_error_of_the_progress_function_ends_the_upload(tmp_path: Path, error: Exception) -> None:
+    def progress(sent: int, size: int) -> None:
+        raise error
+
+    async with receiving(archive(tmp_path), LARGE.digest) as (api, _):
+        with pytest.raises(type(error), match=str(error)):
+            await send_package(api, POD, LARGE, progress)
+
+
+@pytest.mark.parametrize(
+    ("phase", "minutes", "left"),
+    [
+        ("Failed", 0, True),
+        ("Succeeded", 0, True),
+        ("Pending", 14, False),
+        ("Pending", 16, True),
+        ("Running", 50, False),
+    ],
+)
+def test_a_pod_for_which_no_command_waits_any_more_is_left(phase: str, minutes: int, left: bool) -> None:
+    created = NOW - timedelta(minutes=minutes)
+    pod = {"metadata": {"creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ")}, "status": {"phase": phase}}
+    assert is_left(pod, NOW) == left
 
 
 async def test_a_pod_that_never_answers_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

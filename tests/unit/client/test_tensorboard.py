@@ -9,9 +9,9 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
 from tests.support.client.cluster_objects import a_job
-from tftraining_api.kube.api import Api
+from tftraining_api.kube.api import Api, ApiError
 from tftraining_client.cluster.models import Job
-from tftraining_client.cluster.port_forward import PROTOCOL, forwarded
+from tftraining_client.cluster.port_forward import PROTOCOL, connected, forwarded, received
 from tftraining_client.cluster.tensorboard import pod_state, storage_of
 from tftraining_client.errors import PermissionDenied, UserError
 
@@ -69,6 +69,36 @@ async def test_a_refusal_ends_the_forwarding(api: Api) -> None:
         writer.close()
         with pytest.raises(PermissionDenied, match="may not use pods/portforward"):
             await forward.failed
+
+
+async def test_a_token_that_has_expired_is_renewed_once() -> None:
+    refusals: list[int] = []
+
+    async def guarded(request: web.Request) -> web.StreamResponse:
+        if len(refusals) < 2:
+            refusals.append(401)
+            raise web.HTTPUnauthorized
+        return await kubelet(request)
+
+    async def renewed() -> bool:
+        return len(refusals) == 2
+
+    app = web.Application()
+    app.router.add_get(f"{PATH}/portforward", guarded)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    configuration = Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")
+    api = Api(RESTClientObject(configuration), refused=renewed)
+    with pytest.raises(ApiError, match="401"):
+        async with connected(api, PATH, 6006):
+            pass
+    async with asyncio.timeout(20), connected(api, PATH, 6006) as socket:
+        await socket.send_bytes(b"\x00text")
+        assert await anext(received(socket)) == b"TEXT"
+    assert refusals == [401, 401]
+    await api.close()
+    await runner.cleanup()
 
 
 async def test_a_port_that_is_taken_is_told(api: Api) -> None:

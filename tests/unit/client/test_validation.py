@@ -79,13 +79,17 @@ def test_every_example_is_accepted(path: Path) -> None:
 
 
 def fail(note: str) -> None:
-    pytest.fail(note)
+    """A claim is the one object that an example may bring along and `tftj run` does not need."""
+    if not note.endswith("skipped: PersistentVolumeClaim"):
+        pytest.fail(note)
 
 
 @pytest.mark.parametrize("path", [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))], ids=str)
 def test_every_manifest_of_the_documentation_is_accepted(path: Path) -> None:
     blocks = re.findall(r"^```yaml\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
-    manifests = [yaml.safe_load(block) for block in blocks]
+    # Of other programs: tests/unit/chart renders the chart with its values.
+    others = ("# values of the chart", "# prometheus.yml")
+    manifests = [each for block in blocks if not block.startswith(others) for each in yaml.safe_load_all(block)]
     for manifest in manifests:
         if "tftraining.dev" in manifest.get("apiVersion", "tftraining.dev"):
             validate(manifest if "kind" in manifest else merged(minimal(), manifest))

@@ -5,9 +5,8 @@ ones, such as `plan/conditions.py`, are looked for below the packages.
 """
 
 import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-
-import pytest
 
 from tests.support.repository import REPOSITORY
 
@@ -49,8 +48,6 @@ MODULE = re.compile(r"python -m ((?:benchmarks|testbed|tests|tftraining\w*)(?:\.
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
-all_pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
-
 
 def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
@@ -70,43 +67,53 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@all_pages
-def test_a_path_leads_to_a_file(page: Path) -> None:
-    assert sorted(path for path in paths(page) if not exists(path)) == []
+def on_each_page(find: Callable[[Path], Iterable[str]]) -> list[str]:
+    """What is found on the pages, each behind the name of its page."""
+    return [f"{page.relative_to(REPOSITORY)}: {each}" for page in PAGES for each in sorted(set(find(page)))]
 
 
-@all_pages
-def test_a_shorter_path_leads_to_a_file_of_a_package(page: Path) -> None:
-    named = {name for name in SHORT.findall(text_of(page)) if "/" in name and name.split("/")[0] not in FOLDERS}
+def test_a_path_leads_to_a_file() -> None:
+    assert on_each_page(lambda page: (path for path in paths(page) if not exists(path))) == []
+
+
+def test_a_shorter_path_leads_to_a_file_of_a_package() -> None:
     places = [REPOSITORY / package for package in PACKAGES]
-    assert sorted(name for name in named if not any((place / name).exists() for place in places)) == []
+
+    def missing(page: Path) -> list[str]:
+        named = {name for name in SHORT.findall(text_of(page)) if "/" in name and name.split("/")[0] not in FOLDERS}
+        return [name for name in named if not any((place / name).exists() for place in places)]
+
+    assert on_each_page(missing) == []
 
 
-@all_pages
-def test_a_module_that_a_page_runs_is_there(page: Path) -> None:
+def test_a_module_that_a_page_runs_is_there() -> None:
     roots = [REPOSITORY, *(REPOSITORY / package.split("/")[0] for package in PACKAGES)]
-    files = {name: [root / name.replace(".", "/") for root in roots] for name in MODULE.findall(text_of(page))}
-    missing = [
-        name for name, found in files.items() if not any(f.is_dir() or f.with_suffix(".py").is_file() for f in found)
-    ]
-    assert sorted(missing) == []
+
+    def is_there(name: str) -> bool:
+        found = [root / name.replace(".", "/") for root in roots]
+        return any(each.is_dir() or each.with_suffix(".py").is_file() for each in found)
+
+    assert on_each_page(lambda page: (name for name in MODULE.findall(text_of(page)) if not is_there(name))) == []
 
 
-@all_pages
-def test_a_link_leads_to_a_page_and_its_heading(page: Path) -> None:
+def broken_links(page: Path) -> Iterator[str]:
     for link in LINK.findall(text_of(page)):
         if "://" not in link:
             name, _, anchor = link.partition("#")
             target = page.parent / name if name else page
-            assert target.exists(), link
-            assert not anchor or anchor in anchors(target), link
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                yield link
 
 
-@all_pages
-def test_a_target_of_make_is_one(page: Path) -> None:
+def test_a_link_leads_to_a_page_and_its_heading() -> None:
+    assert on_each_page(broken_links) == []
+
+
+def test_a_target_of_make_is_one() -> None:
     targets = set(re.findall(r"^([a-z-]+):", text_of(REPOSITORY / "Makefile"), re.MULTILINE))
     assert {"demo", "test"} <= targets
-    assert sorted(set(re.findall(r"(?:^|`)make ([a-z-]+)\b", text_of(page), re.MULTILINE)) - targets) == []
+    commands = re.compile(r"(?:^|`)make ([a-z-]+)\b", re.MULTILINE)
+    assert on_each_page(lambda page: set(commands.findall(text_of(page))) - targets) == []
 
 
 def test_the_architecture_follows_a_job_through_all_packages() -> None:

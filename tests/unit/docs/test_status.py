@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -47,7 +48,7 @@ NO_REASONS = {
     "names of figures of Linux, and a number that is none": "MemAvailable MemTotal RssAnon RssShmem VmHWM VmRSS NaN",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "classes of TensorFlow": "OwnedIterator OwnedMultiDeviceIterator",
-    "conditions, which have a table of their own": "MemoryBackup NoProgress Ready Unreadable",
+    "conditions, which have a table of their own": "MemoryBackup NoProgress Ready ReconcileError Unreadable",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
     ),
@@ -87,9 +88,15 @@ def first_column(heading: str) -> list[str]:
 def trees(*places: Path) -> Iterator[ast.Module]:
     for place in places:
         for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            yield ast.parse(path.read_text(encoding="utf-8"))
+            yield parsed(path)
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def words() -> set[str]:
     """All CamelCase words that stand alone in the modules that decide."""
     found = (node.value for tree in trees(*DECIDING) for node in ast.walk(tree) if isinstance(node, ast.Constant))
@@ -196,6 +203,12 @@ def test_the_metrics_of_the_operator() -> None:
     metrics = Metrics(list, Counter(GET=1))
     last = LastRestart(time=datetime.now(UTC), reason="Error", resumed_from="Memory", lost_steps=1)
     metrics.observe(Status(), Status(restarts=Restarts(recreated=1), last_restart=last))
+    internals = metrics.internals
+    internals.failed("NoAnswer")
+    internals.refused("POST", 403)
+    internals.dropped("QueueFull")
+    internals.answered("GET", 200, 0.1)
+    internals.watch_ages = lambda: {"pods": 1.0}
     found = {
         f"{family.name}{'_total' * (family.type == 'counter')}": (family.type, labels_of(family.samples))
         for family in metrics.registry.collect()

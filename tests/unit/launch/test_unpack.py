@@ -1,14 +1,19 @@
 """The program of spec.code in the init container: digests, hostile archives, and a real Git repository."""
 
 import gzip
+import hashlib
 import io
 import os
+import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dulwich.client import Urllib3HttpGitClient
 
 from tests.support.git_server import ACCOUNT, GitServer, git_server
 from tests.support.needed import need_or_skip
@@ -29,7 +34,11 @@ def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes]) -> tuple[Path, 
     with tarfile.open(path, "w:gz") as tar:
         for header, data in entries:
             tar.addfile(header, io.BytesIO(data))
-    return path, unpack.digest_of(path)
+    return path, digest_of(path.read_bytes())
+
+
+def digest_of(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 HOSTILE = {
@@ -87,6 +96,22 @@ def test_another_digest_is_refused_in_words(tmp_path: Path, capsys: pytest.Captu
     assert not (tmp_path / "code" / "train.py").exists()
 
 
+def test_an_archive_that_changes_after_its_digest_was_checked_brings_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, digest = archive(tmp_path / "archive", entry("train.py", data=b"submitted"))
+    other, _ = archive(tmp_path / "other", entry("train.py", data=b"changed"))
+    open_tar = tarfile.open
+
+    def changed(*arguments: Any, **options: Any) -> tarfile.TarFile:
+        path.write_bytes(other.read_bytes())
+        return open_tar(*arguments, **options)
+
+    monkeypatch.setattr(tarfile, "open", changed)
+    unpack.unpack(path, digest, tmp_path / "code")
+    assert {each.name: each.read_text() for each in (tmp_path / "code").iterdir()} == {"train.py": "submitted"}
+
+
 def test_the_files_of_a_second_run_replace_those_of_the_first(tmp_path: Path) -> None:
     (tmp_path / "code" / "lib").mkdir(parents=True)
     (tmp_path / "code" / "old.py").touch()
@@ -104,7 +129,7 @@ def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> No
     path = tmp_path / "archive"
     path.write_bytes(data)
     with pytest.raises(CodeError, match="no gzip-compressed tar file"):
-        unpack.unpack(path, unpack.digest_of(path), tmp_path / "code")
+        unpack.unpack(path, digest_of(data), tmp_path / "code")
 
 
 def test_a_missing_archive_is_named(tmp_path: Path) -> None:
@@ -125,13 +150,13 @@ def git(directory: Path, *words: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.fixture
-def repository(tmp_path: Path) -> tuple[str, str]:
+@pytest.fixture(params=["sha1"])
+def repository(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, str]:
     """A repository with two commits: its address and the first commit."""
     need_or_skip("git")
     path = tmp_path / "repository"
     path.mkdir()
-    git(path, "init", "--quiet")
+    git(path, "init", "--quiet", f"--object-format={request.param}")
     git(path, "config", "uploadpack.allowAnySHA1InWant", "true")
     (path / "train.py").write_text("first")
     git(path, "add", ".")
@@ -142,6 +167,7 @@ def repository(tmp_path: Path) -> tuple[str, str]:
     return f"file://{path}", first
 
 
+@pytest.mark.parametrize("repository", ["sha1", "sha256"], indirect=True)
 def test_the_commit_is_checked_out_without_its_history(tmp_path: Path, repository: tuple[str, str]) -> None:
     url, first = repository
     words = ["--code", str(tmp_path / "code"), f"--git={url}", f"--revision={first}"]
@@ -186,6 +212,54 @@ def test_the_library_fetches_a_commit_where_git_is_missing(
     monkeypatch.setattr(git_checkout, "ATTEMPTS", 1)
     with pytest.raises(CodeError, match=rf"cannot fetch {'f' * 40} of http://.*: the server has closed"):
         git_checkout.checkout(f"{without_git.url}/repository", "f" * 40, code)
+
+
+@pytest.mark.parametrize("repository", ["sha256"], indirect=True)
+def test_the_library_fetches_a_commit_with_64_digits(
+    tmp_path: Path, repository: tuple[str, str], without_git: GitServer
+) -> None:
+    git_checkout.checkout(f"{without_git.url}/repository", repository[1], tmp_path / "code")
+    assert {path.name: path.read_text() for path in (tmp_path / "code").iterdir()} == {"train.py": "first"}
+
+
+def test_a_server_that_does_not_answer_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(git_fetch, "SECONDS", 0.1)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-git-upload-pack-advertisement\r\nContent-Length: 99\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/repository"
+        with ThreadPoolExecutor() as pool:
+            ended = pool.submit(git_fetch.main, [url, "0" * 40, str(tmp_path)])
+            connection, _ = server.accept()
+            connection.sendall(head + b"001e#")
+            assert ended.result() == 1
+        connection.close()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("the connection to the server has failed: ") and "timed out" in line
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (None, "the server has not sent all objects of the commit"),
+        (AssertionError("bad pack"), "the answer of the server cannot be read: AssertionError: bad pack"),
+    ],
+)
+def test_an_answer_that_is_not_the_commit_is_told_in_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: Exception | None,
+    told: str,
+) -> None:
+    def fetch(*arguments: object, **options: object) -> None:
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(Urllib3HttpGitClient, "fetch", fetch)
+    assert git_fetch.main(["http://127.0.0.1/repository", "0" * 40, str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"{told}\n"
 
 
 def test_the_library_sends_the_password_to_the_server_of_the_url_only(

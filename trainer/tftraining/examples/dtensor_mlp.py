@@ -31,6 +31,7 @@ from tftraining.lib.options import (
 )
 
 DEFAULTS = Defaults(3, 128, 0.001, batch="for all devices together", optimizer="Adam")
+ACTIVATIONS = ("relu", "sigmoid")  # names of functions of tf.nn
 DEVICES = 8  # logical CPU devices on a machine without GPUs
 
 
@@ -58,6 +59,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=(700, 500),
         metavar="UNITS",
         help="units of the two hidden layers (700 500)",
+    )
+    group.add_argument(
+        "--activation", choices=ACTIVATIONS, default="relu", help="activation of the hidden layers (relu)"
     )
     group.add_argument("--examples", type=positive, metavar="N", help="train and test with the first N images only")
     return parser.parse_args(argv)
@@ -101,9 +105,11 @@ State = dict[str, NDArray[Any]]
 class Perceptron(tf.Module):  # type: ignore[misc]  # tensorflow has no types
     """Three dense layers on a mesh, from images to logits."""
 
-    def __init__(self, mesh: dtensor.Mesh, sizes: Sequence[int], seed: int, dtype: tf.DType) -> None:
+    def __init__(
+        self, mesh: dtensor.Mesh, sizes: Sequence[int], seed: int, dtype: tf.DType, activation: str = "relu"
+    ) -> None:
         super().__init__()
-        self.dtype = dtype
+        self.dtype, self.activation = dtype, getattr(tf.nn, activation)
         generator = np.random.default_rng(seed)
         shapes = zip(sizes[:-1], sizes[1:], CUTS, strict=True)
         self.layers = [Dense(mesh, xavier(generator, *shape), cut) for *shape, cut in shapes]
@@ -112,7 +118,7 @@ class Perceptron(tf.Module):  # type: ignore[misc]  # tensorflow has no types
         """Map images (n, pixels) to logits (n, classes)."""
         values = images
         for layer in self.layers[:-1]:
-            values = tf.nn.relu(layer(values, self.dtype))
+            values = self.activation(layer(values, self.dtype))
         return self.layers[-1](values, self.dtype)
 
 
@@ -122,7 +128,7 @@ class MeshTraining:
     def __init__(self, mesh: dtensor.Mesh, sizes: Sequence[int], options: argparse.Namespace) -> None:
         self.mesh = mesh
         dtype = tf.bfloat16 if options.precision == "mixed_bfloat16" else tf.float32
-        self.model = Perceptron(mesh, sizes, options.seed, dtype)
+        self.model = Perceptron(mesh, sizes, options.seed, dtype, options.activation)
         self.optimizer = Adam(self.model.trainable_variables, options.learning_rate)
         self.train = tf.function(self._train, jit_compile=options.jit or None)
         self.test = tf.function(self._test, jit_compile=options.jit or None)
@@ -219,20 +225,12 @@ def load_state(path: Path) -> State:
         return dict(state)
 
 
-def logits_of(weights: State, images: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The logits of exported weights for images (n, height, width, 1), computed with numpy alone."""
-    values = images.reshape(len(images), -1)
-    for number in range(3):
-        values = values @ weights[f"dense_{number}/kernel"] + weights[f"dense_{number}/bias"]
-        values = np.maximum(values, 0) if number < 2 else values
-    return values
-
-
 class Served(tf.Module):  # type: ignore[misc]
     """The perceptron with whole weights, without a mesh, as a SavedModel serves it."""
 
-    def __init__(self, weights: State) -> None:
+    def __init__(self, weights: State, activation: str) -> None:
         super().__init__()
+        self.activation = getattr(tf.nn, activation)
         self.layers = [
             [tf.Variable(weights[f"dense_{number}/{part}"]) for part in ("kernel", "bias")] for number in range(3)
         ]
@@ -242,21 +240,20 @@ class Served(tf.Module):  # type: ignore[misc]
         """Map images (n, height, width, 1) to logits (n, classes)."""
         values = tf.reshape(images, (tf.shape(images)[0], -1))
         for kernel, bias in self.layers[:-1]:
-            values = tf.nn.relu(tf.matmul(values, kernel) + bias)
+            values = self.activation(tf.matmul(values, kernel) + bias)
         kernel, bias = self.layers[-1]
         return {"logits": tf.matmul(values, kernel) + bias}
 
 
-def save_model(weights: State, shape: Sequence[int], path: Path) -> None:
+def save_model(served: Served, shape: Sequence[int], path: Path) -> None:
     """Write a SavedModel with the signature `serving_default`, for images (n, *shape)."""
-    served = Served(weights)
     images = tf.TensorSpec((None, *shape), tf.float32, "images")
     tf.saved_model.save(served, str(path), signatures=served.logits.get_concrete_function(images))
 
 
-def measure(weights: State, examples: Examples) -> dict[str, float]:
+def measure(served: Served, examples: Examples) -> dict[str, float]:
     """The loss and accuracy of exported weights, without a mesh."""
-    logits = logits_of(weights, examples.images)
+    logits = served.logits(tf.constant(examples.images))["logits"]
     accuracy = float(np.mean(np.argmax(logits, axis=1) == examples.labels))
     return {"accuracy": accuracy, "loss": float(tf.reduce_mean(per_example_losses(logits, examples.labels)))}
 
@@ -273,16 +270,16 @@ def run(options: argparse.Namespace) -> None:
     parts = options.logical_devices or (None if tf.config.list_physical_devices("GPU") else DEVICES)
     devices = device_setup.prepare(options, parts)
     check(options, len(devices))
-    make_directory("dtensor_mlp", options, "data", "hidden")
+    make_directory("dtensor_mlp", options, "data", "hidden", "activation")
     mesh = make_mesh(devices, options.model_parts)
     say(f"{len(examples.train)} images of {options.data} on {len(devices)} devices, into {options.directory}")
     training_log = TrainingLog(options.epochs, options)
     sizes = (int(np.prod(examples.train.images.shape[1:])), *options.hidden, data.CLASSES)
     state = train(options, MeshTraining(mesh, sizes, options), examples, training_log)
     save_state(Path(options.directory) / "weights.npz", {n: v for n, v in state.items() if n.startswith("dense_")})
-    weights = load_state(Path(options.directory) / "weights.npz")
-    save_model(weights, examples.test.images.shape[1:], Path(options.directory) / "model")
-    measured = measure(weights, examples.test)
+    served = Served(load_state(Path(options.directory) / "weights.npz"), options.activation)
+    save_model(served, examples.test.images.shape[1:], Path(options.directory) / "model")
+    measured = measure(served, examples.test)
     training_log.finish({**measured, "devices": len(devices), "model_parts": options.model_parts})
 
 

@@ -23,6 +23,8 @@ from tftraining.lib.options import (
     STYLES,
     Defaults,
     add_devices,
+    add_schedule,
+    check_accumulation,
     check_early,
     make_directory,
     make_parser,
@@ -39,6 +41,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser("mirrored_custom_loop", __doc__, DEFAULTS)
     group = parser.add_argument_group("this program")
     add_devices(group)
+    add_schedule(group)
     group.add_argument("--style", choices=STYLES, default="epoch", help="how the loop iterates over the data (epoch)")
     group.add_argument("--weight-decay", type=float, default=0.0, metavar="L2", help="L2 loss of the weights (none)")
     group.add_argument(
@@ -49,7 +52,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 if __name__ == "__main__":
     # Answer --help and invalid options before the import of TensorFlow, which takes seconds.
-    check_early("mirrored_custom_loop", parse(None))
+    check_early("mirrored_custom_loop", parse(None), check_accumulation)
 
 import tensorflow as tf
 import tf_keras as keras
@@ -58,6 +61,7 @@ from tftraining.lib import data, device_setup
 from tftraining.lib.checkpoints import State, restored
 from tftraining.lib.custom_loop import Training
 from tftraining.lib.input_pipeline import as_tensors, epoch_batches, order_of, plain_batches
+from tftraining.lib.schedule import learning_rate
 from tftraining.lib.train_step import TrainStep, evaluate, metrics_of_training, scaling_optimizer
 from tftraining.lib.training_log import TrainingLog, say
 
@@ -82,13 +86,16 @@ def make_model(shape: tuple[int, ...], weight_decay: float = 0.0) -> keras.Model
     )
 
 
-def make_training(strategy: tf.distribute.Strategy, shape: tuple[int, ...], options: argparse.Namespace) -> Training:
-    """The network and its optimizer under a strategy, for batches of --batch-size on each replica."""
+def make_training(strategy: tf.distribute.Strategy, examples: data.Examples, options: argparse.Namespace) -> Training:
+    """The network for these examples and its optimizer under a strategy, for --batch-size examples on each replica."""
+    order = order_of(options, strategy.num_replicas_in_sync)
+    steps = options.epochs * order.steps(len(examples))
     with strategy.scope():
-        model = make_model(shape, options.weight_decay)
-        optimizer = scaling_optimizer(keras.optimizers.Adam(options.learning_rate), options.precision, keras)
-    batch_size = options.batch_size * strategy.num_replicas_in_sync
-    return Training(strategy, TrainStep(model, optimizer, batch_size, jit=options.jit))
+        model = make_model(examples.images.shape[1:], options.weight_decay)
+        adam = keras.optimizers.Adam(learning_rate(options, steps, keras))
+        optimizer = scaling_optimizer(adam, options.precision, keras)
+    train_step = TrainStep(model, optimizer, order.batch_size, jit=options.jit, accumulate=options.accumulate)
+    return Training(strategy, train_step)
 
 
 def train(options: argparse.Namespace, training: Training, examples: data.Data, training_log: TrainingLog) -> str:
@@ -114,6 +121,7 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
 
 def run(options: argparse.Namespace) -> None:
     """Run the whole program."""
+    check_accumulation(options)
     examples = data.load(options.data, options.data_dir)
     devices = device_setup.chosen(device_setup.prepare(options, options.logical_devices), options.devices)
     make_directory("mirrored_custom_loop", options, "data", "precision")
@@ -121,7 +129,7 @@ def run(options: argparse.Namespace) -> None:
     say(f"{len(examples.train)} images of {options.data} on {', '.join(devices)}, into {options.directory}")
     training_log = TrainingLog(options.epochs, options)
     shape = examples.train.images.shape[1:]
-    checkpoint = train(options, make_training(strategy, shape, options), examples, training_log)
+    checkpoint = train(options, make_training(strategy, examples.train, options), examples, training_log)
     alone = restored(make_model(shape), checkpoint)
     alone.save(str(Path(options.directory) / "model"))
     measured = evaluate(alone, plain_batches(examples.test, TEST_BATCH))

@@ -28,7 +28,17 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.cluster import Task, task_from_environment
-from tftraining.lib.options import Defaults, UsageError, check_early, make_directory, make_parser, positive, run_program
+from tftraining.lib.options import (
+    Defaults,
+    UsageError,
+    add_schedule,
+    check_accumulation,
+    check_early,
+    make_directory,
+    make_parser,
+    positive,
+    run_program,
+)
 
 DEFAULTS = Defaults(
     10,
@@ -47,7 +57,9 @@ COMMUNICATION = ("auto", "nccl", "ring")  # names of TensorFlow's CommunicationI
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options; SystemExit(2) if they are invalid."""
     parser = make_parser("multi_worker_mnist", __doc__, DEFAULTS)
-    add = parser.add_argument_group("this program").add_argument
+    group = parser.add_argument_group("this program")
+    add_schedule(group)
+    add = group.add_argument
     add("--loop", choices=("fit", "custom"), default="fit", help="the fit of Keras, or a custom training loop (fit)")
     add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, with --loop custom, Keras 3 (legacy)")
     add("--save-freq", type=_save_freq, default="epoch", help="when to back up: each 'epoch', or every N steps")
@@ -66,6 +78,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         type=positive,
         metavar="FILES",
         help="read the training data from so many TFRecord files in DIRECTORY/records, written first if missing",
+    )
+    add(
+        "--data-service",
+        metavar="HOST:PORT",
+        help="share one tf.data service among the workers, which reads and shuffles the --records",
     )
     add(
         "--communication",
@@ -114,6 +131,11 @@ def check(options: argparse.Namespace, task: Task, gpus: int | None) -> None:
         )
     if options.records and options.loop == "custom":
         raise UsageError("--records needs --loop fit: the custom loop computes the order of the data, in memory")
+    if options.data_service and not options.records:
+        raise UsageError("--data-service needs --records, the files that its servers read")
+    if options.accumulate > 1 and options.loop == "fit":
+        raise UsageError("--accumulate needs --loop custom: fit computes the gradients of a batch at once")
+    check_accumulation(options)
 
 
 if __name__ == "__main__":
@@ -129,9 +151,11 @@ from tftraining.lib.callbacks import LogEpochs, ProfileSteps, SaveEvery
 from tftraining.lib.checkpoints import State, checkpoints_of
 from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Examples
+from tftraining.lib.data_service import served
 from tftraining.lib.evaluator import Evaluator, measure_with
-from tftraining.lib.input_pipeline import Order, as_tensors, epoch_batches, plain_batches
+from tftraining.lib.input_pipeline import Order, as_tensors, epoch_batches, plain_batches, sharded
 from tftraining.lib.record_files import read_records, write_records
+from tftraining.lib.schedule import learning_rate
 from tftraining.lib.train_step import TrainStep, metrics_of_training
 from tftraining.lib.training_log import TrainingLog, say
 from tftraining.lib.verify_model import VerificationError, verify
@@ -179,6 +203,12 @@ def make_dataset(examples: Examples, options: argparse.Namespace, task: Task) ->
     else:
         dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
     dataset = dataset.shuffle(len(examples), seed=order.seed).repeat().batch(order.batch_size)
+    if options.data_service:
+        # All workers draw from the batches of one job of the service. Another training needs another job, or the two
+        # would divide the data of one of them; so does another size of the batch.
+        owner = os.environ.get("TFTRAINING_JOB_UID", "") + os.path.realpath(options.directory)
+        dataset = served(dataset, options.data_service, f"{owner}-{order.batch_size}")
+        return sharded(dataset, "off").prefetch(tf.data.AUTOTUNE)
     return sharded(dataset, options.auto_shard).prefetch(tf.data.AUTOTUNE)
 
 
@@ -196,12 +226,12 @@ def make_network(shape: tuple[int, ...], keras: Any = tf_keras) -> Any:
     )
 
 
-def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, keras: Any = tf_keras) -> Any:
-    """The network, compiled."""
+def make_model(shape: tuple[int, ...], rate: Any, jit: bool = False, keras: Any = tf_keras) -> Any:
+    """The network, compiled; `rate` is a learning rate or a schedule."""
     model = make_network(shape, keras)
     model.compile(
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        optimizer=keras.optimizers.SGD(learning_rate),
+        optimizer=keras.optimizers.SGD(rate),
         # Not "accuracy": Keras resolves that name at the first step, and a job that was stopped after its last step
         # saves the model without taking one.
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
@@ -213,21 +243,25 @@ def make_model(shape: tuple[int, ...], learning_rate: float, jit: bool = False, 
 def validation_batches(examples: Examples, options: argparse.Namespace) -> tf.data.Dataset | None:
     """The test data of each evaluation, in batches for all workers together; None without --validation-steps."""
     batches = plain_batches(examples, TEST_BATCH).take(options.validation_steps)
-    policy = "data" if options.auto_shard == "file" else options.auto_shard  # the test data are in memory
-    return sharded(batches, policy) if options.validation_steps else None
+    # Not by --auto-shard: the test data are in memory, and `fit` counts the batches of all workers together, so that
+    # under the policy `off` it would leave out all but the first part of each.
+    return sharded(batches, "data") if options.validation_steps else None
 
 
 def train(options: argparse.Namespace, task: Task, examples: data.Data, training_log: TrainingLog) -> None:
     """Train to the last epoch and save. All workers must call this."""
     strategy = make_strategy(options.communication)
+    keras = keras_of(options)
     with strategy.scope():
-        model = make_model(examples.train.images.shape[1:], options.learning_rate, options.jit, keras_of(options))
+        rate = learning_rate(options, options.epochs * options.steps_per_epoch, keras)
+        model = make_model(examples.train.images.shape[1:], rate, options.jit, keras)
 
     def save() -> None:
         model.save(paths.write_filepath(Places(options.directory, options.keras).model, task))
         say(f"saved the model after step {int(model.optimizer.iterations.numpy())}")
 
-    train_step = TrainStep(model, model.optimizer, options.batch_size * task.workers, jit=options.jit)
+    batch_size = options.batch_size * task.workers
+    train_step = TrainStep(model, model.optimizer, batch_size, jit=options.jit, accumulate=options.accumulate)
     if options.loop == "fit":
         state = State(train_step, options.directory, task, resume=False) if options.keep_checkpoints else None
         datasets = make_dataset(examples.train, options, task), validation_batches(examples.test, options)
@@ -337,15 +371,9 @@ def keras_of(options: argparse.Namespace) -> Any:
 
 def order_for(options: argparse.Namespace, task: Task) -> Order:
     """The order of the data: the same for all workers if they share the data, otherwise one per worker."""
-    seed = options.seed + (task.rank if options.auto_shard == "off" else 0)
+    alone = options.auto_shard == "off" and not options.data_service
+    seed = options.seed + (task.rank if alone else 0)
     return Order(options.batch_size * task.workers, seed, options.steps_per_epoch)
-
-
-def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
-    """The data, sharded among the workers by this policy."""
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy.upper()]
-    return dataset.with_options(options)
 
 
 def finish(options: argparse.Namespace, task: Task, training_log: TrainingLog) -> None:

@@ -1,12 +1,13 @@
-"""Train a MobileNetV2 on a directory of pictures in folders named after their classes.
+"""Train a MobileNetV2 or a ResNet-50 on a directory of pictures in folders named after their classes.
 
     python -m tftraining.examples.transfer_learning --make-folders --data mnist
     python -m tftraining.examples.transfer_learning --folders FOLDER --weights imagenet --directory head
     python -m tftraining.examples.transfer_learning --folders FOLDER --weights head/best/weights --fine-tune
 
-With weights at hand (--weights FILE or imagenet) the network below the last layer stays as it is and only the last one
-is trained; with --fine-tune, and without weights, all of it is. The pictures are split into training and validation,
-decoded and resized by tf.data on all cores, and trained on under MirroredStrategy on all GPUs or on the CPU.
+With weights at hand (--weights FILE or imagenet) the network below the last layers stays as it is and only these are
+trained; with --fine-tune, and without weights, all of it is. The pictures are split into training and validation,
+decoded and resized by tf.data on all cores, and trained on under MirroredStrategy on all GPUs or on the CPU. In a job
+of several workers, MultiWorkerMirroredStrategy joins them, and each reads only its share of the pictures.
 
 The best model so far is kept in `<directory>/best`, measured by its accuracy on the validation, and saved to
 `<directory>/model` at the end; the state after each epoch is in `<directory>/checkpoints`, from which a program that is
@@ -16,17 +17,25 @@ started again goes on.
 from __future__ import annotations
 
 import argparse
+import os
+import statistics
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tftraining.cluster import Task, task_from_environment
 from tftraining.lib.options import (
     Defaults,
     UsageError,
     add_devices,
+    add_schedule,
+    check_accumulation,
     check_early,
+    check_weights,
     make_directory,
     make_parser,
     positive,
@@ -50,8 +59,16 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--make-folders", action="store_true", help="create these folders from --data if they are missing")
     add("--pictures", type=positive, metavar="N", help="number of pictures for --make-folders (all)")
     add("--validation", type=float, default=0.2, metavar="PART", help="fraction of the pictures for validation (0.2)")
+    add("--skip-unreadable", action="store_true", help="leave out the pictures that cannot be decoded")
+    add("--network", choices=("mobilenet_v2", "resnet50"), default="mobilenet_v2", help="the network (mobilenet_v2)")
     add("--size", type=positive, default=32, metavar="PIXELS", help="height and width of the network input (32)")
-    add("--width", type=float, default=0.35, help="width of the network: 0.35, 0.5, 0.75, 1.0, 1.3 or 1.4 (0.35)")
+    add("--width", type=float, default=0.35, help="width of MobileNetV2: 0.35, 0.5, 0.75, 1.0, 1.3 or 1.4 (0.35)")
+    add(
+        "--head",
+        choices=("linear", "dense"),
+        default="linear",
+        help="new last layers: one with logits, or average pooling, 512 units and softmax (linear)",
+    )
     add(
         "--weights",
         default="none",
@@ -59,97 +76,143 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="initial weights: a file, another run's best/weights, imagenet, or none (none)",
     )
     add("--fine-tune", action="store_true", help="train all layers, pretrained ones included")
-    add("--skip-unreadable", action="store_true", help="leave out the pictures that cannot be decoded")
     add_devices(group)
+    add_schedule(group)
     return parser.parse_args(argv)
 
 
-def check(options: argparse.Namespace) -> None:
-    """UsageError for numbers out of range and missing files."""
+def check(options: argparse.Namespace, task: Task) -> None:
+    """UsageError for numbers out of range, and for options that cannot work for this task."""
     if not 0 < options.validation < 1:
         raise UsageError(f"--validation {options.validation} is not between 0 and 1")
     if options.size < 32:
-        raise UsageError(f"--size {options.size}: MobileNetV2 needs 32 pixels at least")
-    known = options.weights in ("none", "imagenet") or Path(options.weights).is_file()
-    if not known and not is_checkpoint(options.weights):
-        raise UsageError(f"no weights file {options.weights}: choose another, imagenet or none")
-
-
-def is_checkpoint(path: str) -> bool:
-    """Whether the path is a checkpoint, such as `<directory>/best/weights` of another run."""
-    return Path(f"{path}.index").is_file()
+        raise UsageError(f"--size {options.size}: the network needs 32 pixels at least")
+    if task.type not in ("chief", "worker"):
+        raise UsageError(f"this program supports the roles chief and worker, not {task.name}")
+    if task.workers > 1 and (options.devices or options.logical_devices):
+        raise UsageError("--devices and --logical-devices are for one worker, and this job has several")
+    check_weights(options.weights)
+    check_accumulation(options)
 
 
 if __name__ == "__main__":
     # Answer --help and invalid options before the import of TensorFlow, which takes seconds.
-    check_early("transfer_learning", parse(None), check)
+    check_early("transfer_learning", parse(None), lambda options: check(options, task_from_environment()))
 
 import tensorflow as tf
 import tf_keras as keras
 from tqdm import tqdm
 
-from tftraining.lib import data, device_setup
+from tftraining import paths
+from tftraining.lib import device_setup
 from tftraining.lib.checkpoints import State, restored
-from tftraining.lib.custom_loop import Training
-from tftraining.lib.image_folders import (
-    Pictures,
-    find_parts,
-    naming_unreadable,
-    picture_batches,
-    unreadable,
-    write_folders,
-)
-from tftraining.lib.input_pipeline import order_of
+from tftraining.lib.custom_loop import Batches, Training
+from tftraining.lib.image_folders import Pictures, naming_unreadable, picture_batches, pictures_of, shared_batches
+from tftraining.lib.image_network import losses_of, make_network
+from tftraining.lib.input_pipeline import Order, order_of, sharded
+from tftraining.lib.schedule import learning_rate
 from tftraining.lib.train_step import TrainStep, evaluate, metrics_of_training, scaling_optimizer
-from tftraining.lib.training_log import TrainingLog, say
+from tftraining.lib.training_log import TrainingLog, read_history, say
 
 
-def make_model(classes: int, options: argparse.Namespace) -> keras.Model:
-    """MobileNetV2 from (size, size, 3) to logits, with a new last layer. UsageError if the weights do not fit."""
-    none, ours = options.weights == "none", is_checkpoint(options.weights)
-    try:
-        base = keras.applications.MobileNetV2(
-            input_shape=(options.size, options.size, 3),
-            alpha=options.width,
-            include_top=False,
-            weights=None if none or ours else options.weights,
-            pooling="avg",
+def make_strategy(devices: Sequence[str], task: Task) -> tf.distribute.Strategy:
+    """The strategy for these devices or, in a job of several workers, for all workers; waits for the others."""
+    if task.workers > 1:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    return tf.distribute.MirroredStrategy(devices)
+
+
+def make_order(options: argparse.Namespace, replicas: int, pictures: int, task: Task) -> Order:
+    """The order of the pictures. UsageError if they are fewer than the workers need for a step.
+
+    Several workers make the same number of steps, so an epoch leaves out the last pictures that fill no batch.
+    """
+    order = order_of(options, replicas)
+    if task.workers == 1:
+        return order
+    if pictures < order.batch_size:
+        raise UsageError(
+            f"{pictures} pictures for training are fewer than one batch of all workers, {order.batch_size}:"
+            " choose a smaller --batch-size"
         )
-    except Exception as error:  # h5py, the download and Keras each raise their own errors
-        reason = " ".join(str(error).split())[:300]
-        raise UsageError(f"cannot load --weights {options.weights}: {reason}") from error
-    base.trainable = none or options.fine_tune
-    for layer in base.layers:
-        # With the default of 0.999, inference needs thousands of training steps before it works.
-        if none and isinstance(layer, keras.layers.BatchNormalization):
-            layer.momentum = 0.9
-    head = [keras.layers.Dropout(0.2), keras.layers.Dense(classes), keras.layers.Activation("linear", dtype="float32")]
-    model = keras.Sequential([base, *head])
-    return restored(model, options.weights) if ours else model
+    return replace(order, steps_per_epoch=options.steps_per_epoch or pictures // order.batch_size)
 
 
-def train(
-    options: argparse.Namespace, training: Training, parts: tuple[Pictures, Pictures], training_log: TrainingLog
-) -> Path:
-    """Train to the last epoch, from the last checkpoint if there is one; the path of the best checkpoint."""
-    order = order_of(options, training.strategy.num_replicas_in_sync)
-    steps, state = order.steps(len(parts[0])), State(training.train_step, options.directory)
-    training_log.weights = training.train_step.model.trainable_variables
-    training_log.start(state.epoch, state.step, steps)
-    best = Path(options.directory) / "best" / "weights"
-    saver = tf.train.Checkpoint(model=training.train_step.model)
-    epochs = range(state.epoch, options.epochs)
-    for epoch in tqdm(epochs, "epochs", options.epochs, initial=state.epoch, file=sys.stderr):
+def make_training(strategy: tf.distribute.Strategy, classes: int, options: argparse.Namespace, steps: int) -> Training:
+    """The network and its optimizer under a strategy, for a training of `steps` steps."""
+    with strategy.scope():
+        model = make_network(classes, options)
+        adam = keras.optimizers.Adam(learning_rate(options, steps, keras))
+        optimizer = scaling_optimizer(adam, options.precision, keras)
+    batch_size, losses = options.batch_size * strategy.num_replicas_in_sync, losses_of(options.head, classes)
+    train_step = TrainStep(model, optimizer, batch_size, jit=options.jit, losses=losses, accumulate=options.accumulate)
+    return Training(strategy, train_step)
+
+
+class PictureTraining:
+    """A training on pictures, with the best model so far. All workers of a job make the same calls."""
+
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        task: Task,
+        training: Training,
+        parts: tuple[Pictures, Pictures],
+        order: Order,
+    ) -> None:
+        self.options, self.task, self.training, self.order = options, task, training, order
+        self.pictures, self.validation = parts
+        self.steps = order.steps(len(self.pictures))
+        self.state = State(training.train_step, options.directory, task)
+        self._saver = tf.train.Checkpoint(model=training.train_step.model)
+        self._own_best = paths.write_filepath(best_of(options), task)
+        self.speeds: list[float] = []
+
+    def batches(self, epoch: int) -> Batches:
+        """The batches of an epoch."""
+        make = picture_batches if self.task.workers == 1 else shared_batches
+        batches: Batches = make(self.pictures, self.order, self.options.size, epoch)
+        return batches
+
+    def train(self, training_log: TrainingLog) -> None:
+        """Train to the last epoch, from the last checkpoint if there is one."""
+        options, state = self.options, self.state
+        training_log.weights = self.training.train_step.model.trainable_variables
+        training_log.start(state.epoch, state.step, self.steps)
+        best = best_accuracy(options, state.epoch)
+        epochs = tqdm(range(state.epoch, options.epochs), "epochs", options.epochs, initial=state.epoch, **self._bars())
+        for epoch in epochs:
+            metrics = self._epoch(epoch, training_log)
+            if metrics["test_accuracy"] > best:
+                best = metrics["test_accuracy"]
+                self._saver.write(self._own_best)
+            training_log.end(epoch + 1, metrics)
+            state.save(epoch + 1)
+        state.done()
+
+    def _epoch(self, epoch: int, training_log: TrainingLog) -> dict[str, float]:
         training_log.begin()
-        bar = tqdm(desc=f"epoch {epoch + 1}", total=steps, leave=False, file=sys.stderr, unit="step")
-        batches = picture_batches(parts[0], order, options.size, epoch)
-        tallies = training.train("dataset", batches, steps, partial(watched, bar, training_log))
-        tested = training.test(picture_batches(parts[1], order, options.size, None))
-        if tested["test_accuracy"] > max((record["test_accuracy"] for record in training_log.history), default=-1.0):
-            saver.write(str(best))
-        training_log.end(epoch + 1, metrics_of_training(tallies, steps) | tested)
-        state.save(epoch + 1)
-    return best
+        bar = tqdm(desc=f"epoch {epoch + 1}", total=self.steps, leave=False, unit="step", **self._bars())
+        began = time.monotonic()
+        tallies = self.training.train("dataset", self.batches(epoch), self.steps, partial(watched, bar, training_log))
+        metrics = metrics_of_training(tallies, self.steps)
+        self.speeds.append(self.order.span(len(self.pictures)) / (time.monotonic() - began))
+        validation = picture_batches(self.validation, self.order, self.options.size, None)
+        return metrics | self.training.test(sharded(validation, "data"))
+
+    def _bars(self) -> dict[str, Any]:
+        return {"file": sys.stderr, "disable": not self.task.is_chief}
+
+
+def best_of(options: argparse.Namespace) -> str:
+    """The path of the best checkpoint."""
+    return str(Path(options.directory) / "best" / "weights")
+
+
+def best_accuracy(options: argparse.Namespace, epochs: int) -> float:
+    """The best accuracy on the validation in the epochs completed before. All workers read it from the chief's file."""
+    records = read_history(Path(options.directory) / "history.json")
+    return max((record["test_accuracy"] for record in records if record["epoch"] <= epochs), default=-1.0)
 
 
 def watched(bar: tqdm, training_log: TrainingLog, batches: Iterable[Any]) -> Iterator[Any]:
@@ -160,49 +223,43 @@ def watched(bar: tqdm, training_log: TrainingLog, batches: Iterable[Any]) -> Ite
             bar.update()
 
 
-def make_training(strategy: tf.distribute.Strategy, classes: int, options: argparse.Namespace) -> Training:
-    """The network and its optimizer under a strategy."""
-    with strategy.scope():
-        model = make_model(classes, options)
-        optimizer = scaling_optimizer(keras.optimizers.Adam(options.learning_rate), options.precision, keras)
-    batch_size = options.batch_size * strategy.num_replicas_in_sync
-    return Training(strategy, TrainStep(model, optimizer, batch_size, jit=options.jit))
-
-
-def pictures_of(options: argparse.Namespace) -> tuple[Pictures, Pictures]:
-    """The images for training and for the test; --make-folders writes them first."""
-    folder = Path(options.folders or Path(options.directory) / "pictures")
-    if options.make_folders and not folder.exists():
-        count = write_folders(data.load(options.data, options.data_dir).train, folder, options.pictures)
-        say(f"wrote {count} pictures of {options.data} into {folder}")
-    parts = find_parts(folder, options.validation, options.seed)
-    if not options.skip_unreadable:
-        return parts
-    bad = {file for part in parts for file in unreadable(part)}
-    for file in sorted(bad):
-        say(f"skipped {file}: it cannot be decoded")
-    train, test = (part.without(bad) for part in parts)
-    return train, test
+def finish(training: PictureTraining, training_log: TrainingLog) -> None:
+    """Save and measure the best model without a strategy. All workers do so, and only the chief's model is kept."""
+    options, task = training.options, training.task
+    names = training.pictures.names
+    best = restored(make_network(len(names), options), best_of(options))
+    best.save(paths.write_filepath(str(Path(options.directory) / "model"), task))
+    batches = picture_batches(training.validation, training.order, options.size, None)
+    measured = evaluate(best, batches, losses_of(options.head, len(names)))
+    if not task.is_chief:
+        return
+    values = {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "classes": len(names)}
+    if training.speeds:
+        values["images_per_second"] = statistics.median(training.speeds[1:] or training.speeds)  # the first traces
+    training_log.finish({**values, "devices": training.training.strategy.num_replicas_in_sync})
 
 
 def run(options: argparse.Namespace) -> None:
-    """Run the whole program."""
-    check(options)
+    """Run the whole program for one process of the job."""
+    task = task_from_environment()
+    check(options, task)
     devices = device_setup.chosen(device_setup.prepare(options, options.logical_devices), options.devices)
-    make_directory("transfer_learning", options, "width", "precision")
+    make_directory("transfer_learning", options, "network", "width", "head", "precision")
+    strategy = make_strategy(devices, task)  # before any operation: TensorFlow refuses collectives after one
     parts = pictures_of(options)
-    names = parts[0].names
-    say(f"{len(parts[0])} pictures of {len(names)} classes on {', '.join(devices)}, into {options.directory}")
-    training_log = TrainingLog(options.epochs, options)
-    training = make_training(tf.distribute.MirroredStrategy(devices), len(names), options)
+    names, replicas = parts[0].names, strategy.num_replicas_in_sync
+    places = ", ".join(devices) if task.workers == 1 else f"{task.workers} workers"
+    say(f"{len(parts[0])} pictures of {len(names)} classes on {places}, into {options.directory}")
+    order = make_order(options, replicas, len(parts[0]), task)
+    steps = options.epochs * order.steps(len(parts[0]))
+    training_log = TrainingLog(options.epochs, options if task.is_chief else None)
     with naming_unreadable(*parts):
-        checkpoint = train(options, training, parts, training_log)
-    best = restored(make_model(len(names), options), str(checkpoint))
-    best.save(str(Path(options.directory) / "model"))
-    order = order_of(options, len(devices))
-    measured = evaluate(best, picture_batches(parts[1], order, options.size, None))
-    values = {"accuracy": measured["test_accuracy"], "loss": measured["test_loss"], "classes": len(names)}
-    training_log.finish({**values, "devices": len(devices)})
+        training = PictureTraining(options, task, make_training(strategy, len(names), options, steps), parts, order)
+        training.train(training_log)
+        finish(training, training_log)
+    if "TFTRAINING_DIR" not in os.environ:
+        for directory in (options.directory, str(Path(best_of(options)).parent)):
+            paths.remove_own_temporary_directory(directory, task)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -25,6 +25,7 @@ NO_GIT = (
 )
 PROGRAM = "git"
 LIBRARY, FETCH_WITH_LIBRARY = "dulwich", "tftraining.git_fetch"
+_SHA256_DIGITS = 64
 ATTEMPTS, WAIT_SECONDS, FETCH_SECONDS = 3, 2.0, 600.0
 # Git asks nobody, takes no settings of the image, and runs no hook.
 _SETTINGS = ("safe.directory=*", "core.hooksPath=/dev/null", "advice.detachedHead=false", "credential.helper=")
@@ -59,7 +60,9 @@ def checkout(url: str, revision: str, directory: Path, credentials: Path | None 
 
 
 def _by_program(url: str, revision: str, directory: Path, credentials: Path | None) -> None:
-    _git(directory, "", "init", "--quiet")
+    # Only for a repository of that kind: older versions of git know no other than SHA-1, and no option.
+    kind = ["--object-format=sha256"] if len(revision) == _SHA256_DIGITS else []
+    _git(directory, "", "init", "--quiet", *kind)
     helper = _helper(url, credentials)
     _git(directory, helper, "fetch", "--quiet", "--depth=1", "--no-tags", "--", url, revision)
     _git(directory, "", "checkout", "--quiet", "--detach", revision)

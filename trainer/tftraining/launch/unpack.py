@@ -10,8 +10,11 @@ import hashlib
 import os
 import shutil
 import tarfile
+import tempfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 ENTRIES, UNPACKED = 50_000, 2 << 30  # the most entries, and the most bytes of all files
 _CHUNK = 1 << 20
@@ -24,26 +27,32 @@ class CodeError(Exception):
 def unpack(archive: Path, digest: str, directory: Path) -> None:
     """Replace the contents of `directory` by those of the archive. CodeError if the digest or an entry is wrong."""
     try:
-        found = digest_of(archive)
-        if found != digest:
-            raise CodeError(
-                f"the archive has the digest {found}, not {digest} (spec.code.digest): submit the code again"
-            )
-        with tarfile.open(archive, "r:gz") as tar:
-            clear(directory)
-            _extract(tar, directory)
-    except (tarfile.TarError, EOFError, UnicodeError) as error:
+        directory.mkdir(parents=True, exist_ok=True)
+        # A file without a name, of this pod: whoever writes to the shared storage could change the archive after its
+        # digest was checked.
+        with tempfile.TemporaryFile(dir=directory) as copy:
+            found = _copied(archive, copy)
+            if found != digest:
+                raise CodeError(
+                    f"the archive has the digest {found}, not {digest} (spec.code.digest): submit the code again"
+                )
+            with tarfile.open(fileobj=copy, mode="r:gz") as tar:
+                clear(directory)
+                _extract(tar, directory)
+    except (tarfile.TarError, EOFError, UnicodeError, zlib.error) as error:
         raise CodeError(f"the archive is no gzip-compressed tar file: {error}") from error
     except OSError as error:
         raise CodeError(f"cannot unpack the archive: {error}") from error
 
 
-def digest_of(archive: Path) -> str:
-    """`sha256:` and the digest of the file."""
+def _copied(archive: Path, copy: IO[bytes]) -> str:
+    """Copy the archive; the digest of what was copied."""
     told = hashlib.sha256()
     with archive.open("rb") as file:
         while chunk := file.read(_CHUNK):
             told.update(chunk)
+            copy.write(chunk)
+    copy.seek(0)
     return f"sha256:{told.hexdigest()}"
 
 

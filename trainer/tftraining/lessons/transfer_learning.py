@@ -2,7 +2,7 @@
 
 `tftj run examples/lessons/transfer-learning.yaml` reaches a test accuracy of 0.93 on pictures of digits.
 STAGE=head trains new layers on top of MobileNetV2 with the WEIGHTS of a file or imagenet (downloaded), and all layers
-without WEIGHTS. STAGE=fine-tune reads the model of the first stage, and trains all its layers with a lower rate.
+without WEIGHTS. STAGE=fine-tune reads the model of the first stage, and trains all of it with a lower rate.
 """
 
 import os
@@ -55,6 +55,9 @@ if STAGE == "head":
 else:
     model = keras.models.load_model(f"{DIRECTORY}/head.keras")
     model.trainable = True
+    for layer in model.layers[1].layers:  # of MobileNetV2
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.trainable = False  # and so called with training=False: a few pictures would spoil its statistics
 model.compile(keras.optimizers.Adam(RATE), keras.losses.CategoricalCrossentropy(), metrics=["accuracy"])
 model.optimizer.build(model.trainable_variables)  # a checkpoint restores only variables that exist
 epoch = tf.Variable(0, trainable=False)
@@ -70,9 +73,8 @@ while epoch < EPOCHS:
         for name, mean in means.items():
             mean.update_state(logs[name], len(labels))  # by the number of pictures: the last batch has fewer
         bar.set_postfix({name: f"{mean.result():.4f}" for name, mean in means.items()})
-    measured = model.evaluate(test, verbose=0, return_dict=True)
+    result = model.evaluate(test, verbose=0, return_dict=True)
     epoch.assign_add(1)
     manager.save()
-    measures = f"test loss {measured['loss']:.4f} test accuracy {measured['accuracy']:.4f}"
-    print(f"epoch {epoch.numpy()}: {measures}", flush=True)
+    print(f"epoch {epoch.numpy()}: test loss {result['loss']:.4f} test accuracy {result['accuracy']:.4f}", flush=True)
 model.save(f"{DIRECTORY}/{STAGE}.keras")

@@ -7,13 +7,15 @@ inside one tf.function, with the fewest returns to Python. This module must neve
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tftraining.lib.train_step import TrainStep, metrics_of_test
 
 Watch = Callable[[Iterable[Any]], Iterable[Any]]
+# Batches for all replicas together, or a function that returns the batches of each replica of this worker.
+Batches: TypeAlias = tf.data.Dataset | Callable[[tf.distribute.InputContext], tf.data.Dataset]
 
 
 class Training:
@@ -38,9 +40,14 @@ class Training:
             tallies += self._everywhere(self.train_step.train, next(batches))
         return tallies
 
-    def train(self, style: str, batches: tf.data.Dataset, steps: int, watch: Watch = iter) -> tf.Tensor:
+    def _distributed(self, batches: Batches) -> tf.distribute.DistributedDataset:
+        if callable(batches):
+            return self.strategy.distribute_datasets_from_function(batches)
+        return self.strategy.experimental_distribute_dataset(batches)
+
+    def train(self, style: str, batches: Batches, steps: int, watch: Watch = iter) -> tf.Tensor:
         """Train on `steps` batches; the sum of the steps' tallies. `watch` wraps an iteration in Python."""
-        distributed = self.strategy.experimental_distribute_dataset(batches)
+        distributed = self._distributed(batches)
         if style == "dataset":
             return sum((self._train_step(batch) for batch in watch(distributed)), tf.zeros(3))
         iterator = iter(distributed)

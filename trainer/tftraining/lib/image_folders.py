@@ -7,7 +7,8 @@ The sorted names of the folders are the classes. This module must never put one 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import argparse
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tftraining.lib import data
 from tftraining.lib.data import DataError, Examples
 from tftraining.lib.input_pipeline import Order
+from tftraining.lib.shared_folder import fill_once
+from tftraining.lib.training_log import say
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif")
 HELD_BACK = ("test", "validation")  # names of the folder beside `train`
@@ -59,7 +63,8 @@ def find_pictures(folder: Path) -> Pictures:
     """All images in the folders of the classes. DataError if there are fewer than two classes."""
     if not folder.is_dir():
         raise DataError(f"no folder {folder}: it must have one folder per class (--make-folders creates them)")
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    # A hidden folder, such as one of Jupyter's checkpoints, is no class.
+    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
     found = [(str(path), label) for label, name in enumerate(names) for path in _files(folder / name)]
     parts = [name for name in names if name in ("train", "test", "validation")]
     if not found and parts:
@@ -98,20 +103,65 @@ def split(pictures: Pictures, part: float, seed: int) -> tuple[Pictures, Picture
     return pictures.chosen(order[held_back:]), pictures.chosen(order[:held_back])
 
 
+def pictures_of(options: argparse.Namespace) -> tuple[Pictures, Pictures]:
+    """The images for training and for the test; --make-folders writes them first. DataError if they cannot be used."""
+    folder = Path(options.folders or Path(options.directory) / "pictures")
+    if options.make_folders and not folder.exists():
+        examples = data.load(options.data, options.data_dir).train
+        fill_once(folder, lambda place: write_folders(examples, place, options.pictures))
+        say(f"wrote pictures of {options.data} into {folder}")
+    parts = find_parts(folder, options.validation, options.seed)
+    if not options.skip_unreadable:
+        return parts
+    bad = {file for part in parts for file in unreadable(part)}
+    for file in sorted(bad):
+        say(f"skipped {file}: it cannot be decoded")
+    train, test = (part.without(bad) for part in parts)
+    return train, test
+
+
 def picture_batches(pictures: Pictures, order: Order, size: int, epoch: int | None) -> tf.data.Dataset:
     """The images as float32 (batch, size, size, 3), values from -1 to 1, and int64 labels.
 
     Each epoch has an order of its own; with `epoch` None, the images keep their order.
     """
-    files, labels = list(pictures.files), list(pictures.labels)
-    dataset = tf.data.Dataset.from_tensor_slices((files, tf.constant(labels, tf.int64)))
-    if epoch is not None:
-        dataset = dataset.shuffle(len(files), seed=hash((order.seed, epoch)), reshuffle_each_iteration=False)
-        dataset = dataset.repeat() if order.steps_per_epoch else dataset
-    decoded = dataset.map(lambda file, label: (read_picture(file, size), label), num_parallel_calls=tf.data.AUTOTUNE)
-    batches = decoded.batch(order.batch_size)
+    dataset = _dataset(pictures) if epoch is None else _shuffled(pictures, order, epoch)
+    batches = _decoded(dataset, size).batch(order.batch_size)
     steps = order.steps_per_epoch if epoch is not None else None
     return (batches.take(steps) if steps else batches).prefetch(tf.data.AUTOTUNE)
+
+
+def shared_batches(
+    pictures: Pictures, order: Order, size: int, epoch: int
+) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
+    """The batches of one epoch for each worker, of which each reads and decodes its share of the pictures only.
+
+    All have as many batches of the same size: the steps of `order`, which must be a fixed number.
+    """
+
+    def batches_of(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        replicas = context.num_replicas_in_sync // context.num_input_pipelines
+        dataset = _shuffled(pictures, order, epoch).shard(context.num_input_pipelines, context.input_pipeline_id)
+        # Batches of unknown size would cost a message among the workers in each step.
+        batches = _decoded(dataset, size).batch(order.batch_size // context.num_replicas_in_sync, drop_remainder=True)
+        return batches.take(order.steps(len(pictures)) * replicas).prefetch(tf.data.AUTOTUNE)
+
+    return batches_of
+
+
+def _dataset(pictures: Pictures) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((list(pictures.files), tf.constant(list(pictures.labels), tf.int64)))
+
+
+def _shuffled(pictures: Pictures, order: Order, epoch: int) -> tf.data.Dataset:
+    """The files in the order of this epoch; without an end if an epoch has a fixed number of steps."""
+    seed = hash((order.seed, epoch))
+    dataset = _dataset(pictures).shuffle(len(pictures), seed=seed, reshuffle_each_iteration=False)
+    return dataset.repeat() if order.steps_per_epoch else dataset
+
+
+def _decoded(dataset: tf.data.Dataset, size: int) -> tf.data.Dataset:
+    return dataset.map(lambda file, label: (read_picture(file, size), label), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def read_picture(file: tf.Tensor, size: int) -> tf.Tensor:
@@ -126,7 +176,7 @@ def unreadable(pictures: Pictures) -> list[str]:
     def fails(file: str) -> bool:
         try:
             read_picture(tf.constant(file), 1)
-        except tf.errors.OpError:
+        except tf.errors.InvalidArgumentError:  # not those of the storage: each worker decides this alone
             return True
         return False
 
@@ -143,7 +193,7 @@ def naming_unreadable(*parts: Pictures) -> Iterator[None]:
     """
     try:
         yield
-    except tf.errors.OpError as error:
+    except tf.errors.InvalidArgumentError as error:  # of any other error the pictures are not the cause
         files = [file for part in parts for file in unreadable(part)]
         if not files:
             raise

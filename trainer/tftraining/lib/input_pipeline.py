@@ -88,3 +88,10 @@ def plain_batches(examples: Examples, batch_size: int) -> tf.data.Dataset:
     """All examples once, in their own order; the last batch may be smaller."""
     dataset = tf.data.Dataset.from_tensor_slices((examples.images, examples.labels))
     return dataset.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+def sharded(dataset: tf.data.Dataset, policy: str) -> tf.data.Dataset:
+    """The data, sharded among the workers by this AutoShardPolicy (its name in lower case)."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy[policy.upper()]
+    return dataset.with_options(options)

@@ -23,6 +23,7 @@ MARK = ".tftraining-program"  # a file in a job's directory that names the progr
 DATA_SETS = ("digits", "mnist", "fashion_mnist")
 PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 STYLES = ("dataset", "iterator", "epoch")  # of tftraining.lib.custom_loop
+SCHEDULES = ("constant", "cosine")  # of tftraining.lib.schedule
 
 
 class UsageError(ValueError):
@@ -118,6 +119,52 @@ def _add_machine(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--jit", action="store_true", help="compile with XLA")
     group.add_argument("--memory-growth", action="store_true", help="allocate GPU memory on demand, not all at once")
+
+
+def add_schedule(group: argparse._ArgumentGroup) -> None:
+    """Add the options of the learning rate and of the gradients of a Keras optimizer."""
+    group.add_argument(
+        "--schedule",
+        choices=SCHEDULES,
+        default="constant",
+        help="learning rate over the training: constant, or a cosine down to 0 (constant)",
+    )
+    group.add_argument(
+        "--warmup-steps",
+        type=positive,
+        default=0,
+        metavar="STEPS",
+        help="first raise the learning rate from 0 over so many steps (none)",
+    )
+    group.add_argument(
+        "--scale-learning-rate",
+        action="store_true",
+        help="in proportion to the workers that train, if the gang has fewer than all (linear scaling rule)",
+    )
+    group.add_argument(
+        "--accumulate",
+        type=positive,
+        default=1,
+        metavar="PARTS",
+        help="compute the gradients of a batch in so many parts, one after the other, to save memory (1)",
+    )
+
+
+def is_checkpoint(path: str) -> bool:
+    """Whether the path is a checkpoint, such as `<directory>/best/weights` of another run."""
+    return Path(f"{path}.index").is_file()
+
+
+def check_weights(weights: str) -> None:
+    """UsageError if there are no such weights."""
+    if weights not in ("none", "imagenet") and not Path(weights).is_file() and not is_checkpoint(weights):
+        raise UsageError(f"no weights file {weights}: choose another, imagenet or none")
+
+
+def check_accumulation(options: argparse.Namespace) -> None:
+    """UsageError if the batch cannot be divided by --accumulate."""
+    if options.batch_size % options.accumulate:
+        raise UsageError(f"--batch-size {options.batch_size} is not a multiple of --accumulate {options.accumulate}")
 
 
 def add_devices(group: argparse._ArgumentGroup) -> None:

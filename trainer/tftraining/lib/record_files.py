@@ -6,34 +6,26 @@ Each worker then reads only its files. This module must never leave half of the 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 
 import tensorflow as tf
 
 from tftraining.lib.data import Examples
+from tftraining.lib.shared_folder import fill_once
 
 FEATURES = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
 
 
 def write_records(examples: Examples, folder: Path, count: int) -> None:
     """Write the examples into `count` files of `folder`, unless it exists. Every worker may call this at once."""
-    if folder.exists():
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    own = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f"{folder.name}-"))
-    for number in range(count):
-        with tf.io.TFRecordWriter(str(own / f"train-{number:05}-of-{count:05}.tfrecord")) as writer:
-            for place in range(number, len(examples), count):
-                writer.write(_record(examples, place))
-    own.chmod(0o755)
-    try:
-        own.rename(folder)
-    except OSError:  # another worker was faster
-        shutil.rmtree(own)
-        if not folder.is_dir():
-            raise
+
+    def fill(own: Path) -> None:
+        for number in range(count):
+            with tf.io.TFRecordWriter(str(own / f"train-{number:05}-of-{count:05}.tfrecord")) as writer:
+                for place in range(number, len(examples), count):
+                    writer.write(_record(examples, place))
+
+    fill_once(folder, fill)
 
 
 def _record(examples: Examples, place: int) -> bytes:

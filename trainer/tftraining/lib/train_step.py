@@ -7,6 +7,7 @@ works with tf_keras and Keras 3, under every strategy, and must never ask a mode
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -14,6 +15,8 @@ import tensorflow as tf
 # The tally of a step: the loss of its batch, the number of correct examples, the number of examples. One tensor, so
 # that one reduction sums the tallies of all replicas.
 LOSS, RIGHT, COUNT = range(3)
+
+Losses = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 def per_example_losses(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
@@ -51,28 +54,63 @@ def tally(loss: tf.Tensor, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 
 
 class TrainStep:
-    """The steps of one replica: pass `train` and `test` to strategy.run."""
+    """The steps of one replica: pass `train` and `test` to strategy.run.
 
-    def __init__(self, model: Any, optimizer: Any, batch_size: int, *, jit: bool = False) -> None:
+    `losses` maps the outputs of the model and the labels to the loss of each example. `accumulate` is the number of
+    parts of a replica's examples whose gradients are added up: only the activations of one part are in memory.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        batch_size: int,
+        *,
+        jit: bool = False,
+        losses: Losses = per_example_losses,
+        accumulate: int = 1,
+    ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.batch_size = batch_size
+        self._losses, self._accumulate = losses, accumulate
         # XLA compiles only the gradients: applying them synchronizes the replicas, which XLA cannot do.
         self._gradients = tf.function(self._gradients_of, jit_compile=True) if jit else self._gradients_of
 
     def train(self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None = None) -> tf.Tensor:
         """Train one step on this replica's part of a batch; the tally of that part."""
-        tallies, gradients = self._gradients(images, labels, sample_weight)
+        if self._accumulate == 1:
+            tallies, gradients = self._gradients(images, labels, sample_weight, tf.constant(1))
+        else:
+            tallies, gradients = self._accumulated(images, labels, sample_weight)
         self.optimizer.apply_gradients(zip(gradients, self.model.trainable_variables, strict=True))
         return tallies
 
-    def _gradients_of(
+    def _accumulated(
         self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The tally and the gradients of all parts, one after the other."""
+        size = tf.shape(labels)[0]
+        parts = tf.maximum(1, tf.minimum(self._accumulate, size))  # BatchNormalization needs an example in each
+
+        def add(part: tf.Tensor, tallies: tf.Tensor, sums: list[tf.Tensor]) -> tuple[Any, ...]:
+            cut = slice(part * size // parts, (part + 1) * size // parts)
+            weights = None if sample_weight is None else sample_weight[cut]
+            told, gradients = self._gradients(images[cut], labels[cut], weights, parts)
+            return part + 1, tallies + told, [one + other for one, other in zip(sums, gradients, strict=True)]
+
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in self.model.trainable_variables]
+        begin = (tf.constant(0), tf.zeros(3), zeros)
+        _, tallies, gradients = tf.while_loop(lambda part, *_: part < parts, add, begin, parallel_iterations=1)
+        return tallies, gradients
+
+    def _gradients_of(
+        self, images: tf.Tensor, labels: tf.Tensor, sample_weight: tf.Tensor | None, parts: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         with tf.GradientTape() as tape:
             logits = self.model(images, training=True)
-            losses = per_example_losses(logits, labels)
-            loss = scaled_loss(losses, self.model.losses, self.batch_size, sample_weight)
+            weight_losses = [each / tf.cast(parts, each.dtype) for each in self.model.losses]
+            loss = scaled_loss(self._losses(logits, labels), weight_losses, self.batch_size, sample_weight)
             goal = self._scaled_up(loss)
         gradients = tape.gradient(goal, self.model.trainable_variables)
         return tally(loss, logits, labels), self._scaled_down(gradients)
@@ -88,7 +126,7 @@ class TrainStep:
     def test(self, images: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """Measure this replica's part of a batch; the loss is a sum over its examples, without regularization."""
         logits = self.model(images, training=False)
-        return tally(tf.reduce_sum(per_example_losses(logits, labels)), logits, labels)
+        return tally(tf.reduce_sum(self._losses(logits, labels)), logits, labels)
 
 
 def metrics_of_training(tallies: tf.Tensor, steps: int) -> dict[str, float]:
@@ -103,9 +141,9 @@ def metrics_of_test(tallies: tf.Tensor) -> dict[str, float]:
     return {"test_loss": float(values[LOSS] / values[COUNT]), "test_accuracy": float(values[RIGHT] / values[COUNT])}
 
 
-def evaluate(model: Any, batches: tf.data.Dataset) -> dict[str, float]:
+def evaluate(model: Any, batches: tf.data.Dataset, losses: Losses = per_example_losses) -> dict[str, float]:
     """Loss and accuracy over all batches, of a model built without a strategy."""
-    test = tf.function(TrainStep(model, None, batch_size=1).test)
+    test = tf.function(TrainStep(model, None, batch_size=1, losses=losses).test)
     return metrics_of_test(sum((test(*batch) for batch in batches), tf.zeros(3)))
 
 

@@ -1,4 +1,4 @@
-"""Backups in memory: which copy a gang resumes from, what a kill at any moment leaves, how often copies are made."""
+"""Backups in memory: which copy a gang resumes from, and what a kill at any moment leaves."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from tests.support.simulated_gang.simulation import exited, hello, make_coordinator
 from tftraining.launch.gang import memory_backups
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.in_user_process.memory_backup import copy_file, interval
+from tftraining.launch.in_user_process.memory_backup import copy_file
 from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, Slots, held
-from tftraining.launch.in_user_process.memory_backup.interval import Measured
 
 COPIES = st.frozensets(st.tuples(st.integers(1, 4), st.integers(1, 6)), max_size=4)
 STATE = 128  # bytes
@@ -236,55 +235,3 @@ def test_a_file_that_is_no_copy_is_refused(tmp_path: Path, text: bytes) -> None:
 def test_memory_that_is_not_there_is_noticed_before_it_is_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"File too large|No space left|Cannot allocate|Invalid argument"):
         Slots(str(tmp_path), 1 << 62, None).reserve()
-
-
-# How often.
-
-
-@pytest.mark.parametrize(
-    ("blocked", "step", "exponent"),
-    [(0.001, 0.024, 3), (0.018, 0.024, 7), (0.17, 0.024, 10), (0.001, 10.0, 0), (1e9, 1e-9, 24)],
-)
-def test_the_interval_keeps_the_blocked_time_below_the_share(blocked: float, step: float, exponent: int) -> None:
-    measured = Measured()
-    measured.start(0.0, 0)
-    measured.stop(100 * step, 100)
-    measured.blocked(blocked)
-    assert measured.exponent(interval.LARGEST, 0.01) == exponent
-    assert exponent == interval.LARGEST or blocked <= 0.01 * step * 2**exponent
-
-
-def test_a_busy_moment_makes_the_interval_a_few_times_longer_at_most() -> None:
-    measured = Measured()
-    measured.start(0.0, 0)
-    measured.stop(2.4, 100)
-    measured.blocked(1.2)
-    assert measured.exponent(4, 0.01) == 6
-
-
-def test_what_is_not_measured_changes_nothing() -> None:
-    measured = Measured()
-    measured.blocked(1.0)
-    assert measured.exponent(4, 0.01) == 4
-
-
-def test_one_slow_copy_does_not_count() -> None:
-    measured = Measured()
-    measured.start(0.0, 0)
-    measured.stop(1.0, 100)
-    for seconds in (0.001, 5.0, 0.001):
-        measured.blocked(seconds)
-    assert measured.exponent(4, 0.01) == 4
-
-
-@given(st.integers(0, 1000), st.integers(1, 70), st.integers(0, 6))
-def test_a_multiple_of_the_interval_is_never_missed(before: int, made: int, exponent: int) -> None:
-    multiples = [step for step in range(before + 1, before + made + 1) if step % 2**exponent == 0]
-    assert interval.crosses(before, before + made, exponent) == bool(multiples)
-
-
-def test_votes_become_rare_but_never_end() -> None:
-    votes = [count for count in range(1, 200) if interval.votes_after(count, interval.FIRST)]
-    assert votes == [2, 4, 8, 16, 32, 64, 128, 192]
-    assert [count for count in range(1, 50) if interval.votes_after(count, 6)] == [2, 4, 8, 16, 32, 48]
-    assert all(interval.votes_after(count, interval.LARGEST) for count in range(2, 200))

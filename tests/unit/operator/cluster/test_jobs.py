@@ -63,12 +63,12 @@ async def test_the_audit_finds_ghosts_and_what_was_never_told() -> None:
     async with serving() as (fake, api):
         jobs = Jobs(api)
         changed: list[Key] = []
-        for raw in (job("kept", 3), job("ghost", 4), job("newer-than-the-list", 30)):
+        for raw in (job("kept", 3), job("ghost", 4), job("stale", 6), job("newer-than-the-list", 30)):
             take(jobs, raw)
-        fake.on(LIST, listing([job("kept", 3), job("missed", 5)], 20))
+        fake.on(LIST, listing([job("kept", 3), job("missed", 5), job("stale", 9)], 20))
         await jobs.audit(("",), changed.append)
-        assert known(jobs) == {"kept": "3", "missed": "5", "newer-than-the-list": "30"}
-        assert set(changed) == {Key("ns", "ghost"), Key("ns", "missed")}
+        assert known(jobs) == {"kept": "3", "missed": "5", "stale": "9", "newer-than-the-list": "30"}
+        assert set(changed) == {Key("ns", "ghost"), Key("ns", "missed"), Key("ns", "stale")}
 
 
 async def test_the_audit_goes_on_after_a_namespace_that_was_deleted(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, pod, serving
 from tests.unit.operator.cluster.test_creation_errors import JOB, NOW, OWN
-from tftraining_api.model.job import dump_status
+from tftraining_api.model.job import Job, dump_status
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import History, Progress, Status
 from tftraining_operator.cluster.child_store import ChildStore
@@ -24,6 +24,7 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.work_queue import WorkQueue
+from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Planner, Step
@@ -255,3 +256,47 @@ async def test_a_try_of_a_job_that_a_quota_holds_is_a_look_at_the_job_and_one_po
             asked = [method for method, path, _ in fake.asked if not path.endswith("/resourcequotas")]
             # The first ones make the rest, and tell of the quota.
             assert tries < 3 or asked == ["GET", "POST"]
+
+
+async def test_failing_passes_show_on_the_job_and_the_first_that_succeeds_takes_that_back() -> None:
+    broken = True
+
+    def decide(job: Job, observed: Observed, now: datetime) -> Step:
+        if broken:
+            raise KeyError("bug")
+        return Step(status=job.status)
+
+    async with reconciling(decide) as (fake, jobs, reconcile):
+        other = {"type": "Ready", "status": "True", "reason": "Training", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        jobs.update(job(5, phase="Running", conditions=[other]), False, lambda key: None)
+        reconcile.clock = lambda: NOW
+        fake.on(f"PATCH {PATH}/status", Answer(job(6, phase="Running", conditions=[other, {"type": "ReconcileError"}])))
+        for failures in range(1, 4):
+            with pytest.raises(KeyError) as error:
+                await reconcile(KEY)
+            await reconcile.report_failure(KEY, error.value, failures)
+        assert writes(fake) == [("PATCH", f"{PATH}/status")]
+        (sent,) = fake.sent
+        assert sent["metadata"] == {"uid": "mine", "resourceVersion": "5"}
+        ready, told = sent["status"]["conditions"]
+        assert ready == other and (told["type"], told["status"]) == ("ReconcileError", "True")
+        assert told["reason"] == "InternalError" and "KeyError('bug')" in told["message"]
+
+        broken = False
+        fake.on(f"PATCH {PATH}/status", Answer(job(7, phase="Running", conditions=[other])))
+        await reconcile(KEY)
+        await reconcile(KEY)
+        assert len(writes(fake)) == 2
+        assert fake.sent[1]["status"] == {"conditions": [other]}
+
+
+async def test_a_job_that_changes_while_its_condition_is_removed_is_looked_at_again() -> None:
+    async with reconciling(lambda job, observed, now: Step(status=job.status)) as (fake, jobs, reconcile):
+        since = "2026-01-01T00:00:00Z"
+        condition = {"type": "ReconcileError", "status": "True", "reason": "NoAnswer", "lastTransitionTime": since}
+        jobs.update(job(5, conditions=[condition]), False, lambda key: None)
+        fake.on(f"PATCH {PATH}/status", Answer({"message": "changed"}, 409), Answer(job(7)))
+        fake.on(f"GET {PATH}", Answer(job(6, conditions=[condition])))
+        await reconcile(KEY)
+        await reconcile(KEY)
+        assert [each["metadata"]["resourceVersion"] for each in fake.sent] == ["5", "6"]

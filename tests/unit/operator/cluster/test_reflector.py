@@ -72,6 +72,12 @@ async def test_what_a_page_brings_is_taken_in_before_the_next_page_comes() -> No
         assert not run.reflector.synced.is_set(), "who is missing is known at the end"
 
 
+async def test_watches_that_end_at_once_without_an_event_are_followed_by_a_list() -> None:
+    lists = (listing([pod("a", 1)], 5), listing([pod("a", 1), pod("b", 8)], 20))
+    async with reflecting(GET=lists, WATCH=(events(), events(hold=True))) as run:
+        await run.until_names("a", "b")
+
+
 async def test_after_a_410_what_vanished_in_the_gap_is_missed() -> None:
     lists = (listing([pod("a", 1), pod("b", 2)], 5), listing([pod("b", 2)], 20))
     async with reflecting(GET=lists, WATCH=(events(GONE), events(hold=True))) as run:

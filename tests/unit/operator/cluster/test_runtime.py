@@ -15,6 +15,7 @@ from tftraining_api.kube.api import Api
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.status import LastRestart, Restarts, Status
 from tftraining_operator.cluster.http_server import serve
+from tftraining_operator.cluster.leader_election import LeaderElector
 from tftraining_operator.cluster.lease import LeaseName
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.runtime import Operator, OperatorConfig, _check_installed, read_settings
@@ -29,15 +30,17 @@ def test_settings_are_read() -> None:
         "TFTRAINING_NAMESPACES": " a, b,",
         "TFTRAINING_PORT": "9000",
         "TFTRAINING_LOG_LEVEL": "debug",
+        "TFTRAINING_LOG_FORMAT": "json",
         "POD_NAME": "p",
         "TFTRAINING_NETWORK_POLICY": "system/example.com/app=a,b=c",
+        "TFTRAINING_METRICS_FROM": '[{"podSelector": {}}]',
         "TFTRAINING_LEADER_ELECTION": "system/lease",
     }
-    operator_selector = OperatorSelector("system", {"example.com/app": "a", "b": "c"})
+    operator_selector = OperatorSelector("system", {"example.com/app": "a", "b": "c"}, ({"podSelector": {}},))
     settings = OperatorConfig(
         namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p", operator_selector=operator_selector
     )
-    settings = msgspec.structs.replace(settings, leader_election=LeaseName("system", "lease"))
+    settings = msgspec.structs.replace(settings, leader_election=LeaseName("system", "lease"), log_format="json")
     assert read_settings(env) == settings
 
 
@@ -50,8 +53,14 @@ def test_settings_are_read() -> None:
         ({"TFTRAINING_NETWORK_POLICY": "system"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE"),
         ({"TFTRAINING_NETWORK_POLICY": "system/a=b,c"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL"),
         ({"TFTRAINING_NETWORK_POLICY": "/a=b"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE"),
+        ({"TFTRAINING_METRICS_FROM": "x"}, "TFTRAINING_METRICS_FROM must be empty or a JSON list"),
+        ({"TFTRAINING_METRICS_FROM": "[{}]"}, "with namespaceSelector, podSelector or both, each"),
+        ({"TFTRAINING_METRICS_FROM": '[{"podselector": {}}]'}, "TFTRAINING_METRICS_FROM must be empty or"),
+        ({"TFTRAINING_METRICS_FROM": '[{"podSelector": {"app": "x"}}]'}, "each with matchLabels, matchExpressions"),
+        ({"TFTRAINING_METRICS_FROM": '[{"podSelector": {"matchLabels": {"a": 1}}}]'}, "each with matchLabels"),
         ({"TFTRAINING_LEADER_ELECTION": "lease"}, "TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME"),
         ({"TFTRAINING_LEADER_ELECTION": "a/b/c"}, "TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME"),
+        ({"TFTRAINING_LOG_FORMAT": "xml"}, "TFTRAINING_LOG_FORMAT must be text or json, not 'xml'"),
         ({"TFTRAINING_LOG_LEVEL": "LOUD"}, "TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'LOUD'"),
     ],
 )
@@ -91,7 +100,7 @@ async def test_a_part_that_ends_by_itself_turns_healthz_red(
 
         monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
         monkeypatch.setattr("tftraining_operator.cluster.events.Events.run", broken)
-        fake.on("GET /apis/tftraining.dev/v1", Answer({"resources": [{"name": "tftrainingjobs"}]}))
+        fake.on("GET /apis/tftraining.dev/v1", INSTALLED)
         operator = await Operator.start(msgspec.structs.replace(OperatorConfig(), port=free_port()))
         try:
             await asyncio.sleep(0.05)
@@ -106,7 +115,7 @@ async def test_a_part_that_ends_by_itself_turns_healthz_red(
             await operator.stop()
 
 
-INSTALLED = Answer({"resources": [{"name": "tftrainingjobs"}]})
+INSTALLED = Answer({"resources": [{"name": "tftrainingjobs"}, {"name": "tftrainingjobs/status"}]})
 
 
 @pytest.fixture
@@ -153,6 +162,44 @@ async def test_too_many_requests_pass(short: None) -> None:
     async with serving() as (fake, api):
         fake.on("GET /apis/tftraining.dev/v1", Answer({}, 429), INSTALLED)
         await _check_installed(api)
+
+
+async def test_a_served_resource_without_its_status_ends_the_start() -> None:
+    async with serving() as (fake, api):
+        fake.on("GET /apis/tftraining.dev/v1", Answer({"resources": [{"name": "tftrainingjobs"}]}))
+        with pytest.raises(RuntimeError, match="does not serve tftrainingjobs/status"):
+            await _check_installed(api)
+
+
+async def test_a_fault_of_the_leader_election_ends_the_process_and_its_writes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving() as (fake, api):
+
+        async def broken(self: LeaderElector) -> str:
+            self.fence.extend(self.fence.clock() + 10)
+            raise KeyError("bug")
+
+        async def synced(self: Operator) -> None:
+            """As if all caches were filled."""
+
+        async def connected() -> Api:
+            return api
+
+        monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
+        monkeypatch.setattr(LeaderElector, "run", broken)
+        monkeypatch.setattr(Operator, "_synced", synced)
+        fake.on("GET /apis/tftraining.dev/v1", INSTALLED)
+        lost: list[str] = []
+        settings = OperatorConfig(port=free_port(), leader_election=LeaseName("system", "lease"))
+        operator = await Operator.start(settings, lost.append)
+        try:
+            await asyncio.sleep(0.05)
+            assert lost == ["lost the lease system/lease: a fault of the leader election: KeyError('bug')"]
+            assert not operator._leads(), "no write is sent any more"
+            assert "Traceback" in caplog.text
+        finally:
+            await operator.stop()
 
 
 def restarted(when: str, reason: str, down: float | None = None, counted: int = 0, recreated: int = 1) -> Status:

@@ -120,3 +120,43 @@ async def test_a_paused_queue_keeps_nothing() -> None:
         queue.resume([B])
         await asyncio.sleep(0.01)
     assert passes == [B]
+
+
+async def test_the_wait_for_a_worker_is_measured_and_the_depth_is_that_of_the_waiting() -> None:
+    queue = WorkQueue()
+    waits: list[float] = []
+    queue.waited = waits.append
+
+    async def work(key: Key) -> None:
+        assert queue.depth == (1 if key == A else 0)
+
+    queue.add(A)
+    queue.add(B)
+    assert queue.depth == 2
+    await asyncio.sleep(0.05)
+    async with working(queue, work, workers=1):
+        await asyncio.sleep(0.01)
+    assert len(waits) == 2 and all(0.04 < each < 5 for each in waits)
+
+
+async def test_a_report_of_a_failing_pass_that_fails_itself_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    queue, reports, passes = WorkQueue(), [], []
+
+    async def work(key: Key) -> None:
+        passes.append(key)
+        if key == A:
+            raise KeyError("bug")
+
+    async def failed(key: Key, error: Exception, failures: int) -> None:
+        reports.append((key, repr(error), failures))
+        raise ApiError(409, "Conflict", "changed")
+
+    queue.failed = failed
+    queue.add(A)
+    queue.add(B)
+    async with working(queue, work, workers=1):
+        await asyncio.sleep(0.7)
+        assert queue.failing == 1
+    assert passes == [A, B, A]
+    assert reports == [(A, "KeyError('bug')", 1), (A, "KeyError('bug')", 2)]
+    assert "ns/a: cannot report the failing pass: 409 Conflict: changed" in caplog.text

@@ -156,6 +156,15 @@ def test_the_policy_is_there_before_any_pod_and_names_who_may_come_in() -> None:
     assert operator["ports"] == [{"protocol": "TCP", "port": 8472}]
 
 
+def test_the_policy_admits_prometheus_on_the_status_port_only() -> None:
+    prometheus = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    cluster = guarded(a_launched_job())
+    cluster.operator_selector = OperatorSelector(ASKER.namespace, ASKER.labels, (prometheus,))
+    own, status = cluster.run().api.auxiliary_objects[POLICY]["spec"]["ingress"]
+    assert prometheus not in own["from"]
+    assert status["from"][1:] == [prometheus] and status["ports"] == [{"protocol": "TCP", "port": 8472}]
+
+
 def test_without_the_setting_there_is_none() -> None:
     assert SimulatedCluster(a_job()).run().api.auxiliary_objects == {}
 

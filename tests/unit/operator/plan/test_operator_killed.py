@@ -252,11 +252,10 @@ def end_of(cluster: SimulatedCluster) -> dict[str, Any]:
     }
 
 
-def deaths(cluster: Doomed, story: tuple[Act, ...], every: int) -> Iterator[Doomed]:
+def deaths(cluster: Doomed, story: tuple[Act, ...], writes: int, every: int) -> Iterator[Doomed]:
     """The story with each death (or one of so many) that the operator can die in it, as prepared in `cluster`."""
-    undisturbed = told(copy.deepcopy(cluster), story)
     for idle in (False, True):
-        for number in range(1 - idle, undisturbed.written + 1, every):
+        for number in range(1 - idle, writes + 1, every):
             doomed = copy.deepcopy(cluster)
             doomed.kill_after, doomed.idle = number, idle
             yield told(doomed, story)
@@ -274,8 +273,9 @@ def without_meanwhile(end: dict[str, Any]) -> dict[str, Any]:
 def test_killed_after_any_write_the_next_operator_comes_to_the_same_end(shape: str, name: str, every: int) -> None:
     job, stories = SHAPES[shape]
     cluster = prepared(job)
-    expected = end_of(told(copy.deepcopy(cluster), stories[name]))
-    for doomed in deaths(cluster, stories[name], every):
+    undisturbed = told(copy.deepcopy(cluster), stories[name])
+    expected = end_of(undisturbed)
+    for doomed in deaths(cluster, stories[name], undisturbed.written, every):
         counts = without_meanwhile if doomed.idle and shape == "minReplicas" else dict
         what = f"killed after write {doomed.kill_after}{', idle' * doomed.idle}: {doomed.api.writes}"
         assert counts(end_of(doomed)) == counts(expected), what

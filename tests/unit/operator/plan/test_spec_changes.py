@@ -373,6 +373,8 @@ def test_a_change_in_a_suspension_that_was_over_too_soon_restarts_the_gang_once(
 def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:
     cluster = SimulatedCluster(a_launched_job()).run()
     cluster.launchers.backup = (3, 210)
+    cluster.launchers.advance(4, 225)
+    cluster.wait(10).run()
     suspend(cluster).api.edit("template", OTHER)
     resume(cluster).run()
     cluster.launchers.advance(4, 220)
@@ -383,7 +385,9 @@ def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:
         3,
         210,
     )
-    assert resumed is not None and (resumed.status, resumed.message) == ("True", "resumed from epoch 3 after 0 s")
+    assert last.lost_steps == 15, "from the last step that the earlier pods have reported to the first of the new ones"
+    assert resumed is not None and resumed.status == "True"
+    assert resumed.message.startswith("resumed from epoch 3 after 0 s; 15 steps repeated"), resumed.message
     assert not cluster.step()
 
 

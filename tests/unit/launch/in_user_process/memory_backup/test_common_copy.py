@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.random_seeds import seeds
 from tests.unit.launch.in_user_process.memory_backup.test_copier import State
 from tftraining.launch.gang.memory_backups import choose
 from tftraining.launch.in_user_process.memory_backup import copy_file, interval
@@ -86,7 +87,7 @@ def run_round(members: list[Member], chance: random.Random, monkeypatch: pytest.
             complete = step
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", seeds(8, 25))
 def test_after_any_kill_all_members_hold_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     chance = random.Random(seed)
     monkeypatch.setattr(interval.Measured, "exponent", lambda self, present, share: present)

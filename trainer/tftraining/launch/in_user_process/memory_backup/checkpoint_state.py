@@ -15,6 +15,8 @@ class CheckpointState(VariableValues):
 
     def __init__(self, checkpoint: Any) -> None:
         self._checkpoint = checkpoint
+        # TensorFlow creates the counter of a tf.train.Checkpoint at the first save, perhaps before the first copy.
+        getattr(checkpoint, "save_counter", None)
         variables = variables_of(checkpoint)
         found = (getattr(each, "distribute_strategy", None) for each in variables)
         self.strategy = next((each for each in found if each is not None), None)

@@ -1,4 +1,5 @@
-"""Decides how many steps lie between two backups in memory: as few as keep the time that they block below a share.
+"""Decides how many steps lie between two backups in memory: as few as keep the time that they block below a share, but
+where copies are cheap no fewer than lose the least time to copies and failures together.
 
 Pure; times come in. Intervals are powers of two, so the steps of a longer interval are steps of a shorter one. All
 members must use the same interval at the same step, so it changes only by a vote of all (fit_hook.py).
@@ -16,6 +17,9 @@ GROWTH = 2  # of the exponent in one vote: a moment in which the machine is busy
 EVERY = 64  # copies between two votes with the first interval, after those that follow copy 2, 4, 8, 16 and 32
 COPIES = 0.8  # the part of the share that copies may take; the rest is for the votes
 _KEPT = 8  # measurements
+# The failures for which cheap copies are balanced, at this share. A copy that blocks for C seconds, every T seconds,
+# and failures every F seconds take C/T + T/2F of the time: the least at T = sqrt(2 C F) (Young, CACM 17, 1974).
+FAILURES_EVERY, AT_SHARE = 60.0, 0.01
 
 
 def votes_after(copies: int, exponent: int) -> bool:
@@ -63,5 +67,11 @@ class Measured:
         if not self._blocked or not self._steps:
             return present
         # The lower one of two: a busy moment is more frequent than a fast one.
-        steps = median_low(self._blocked) / max(share * COPIES * median_low(self._steps), 1e-9)
-        return min(max(math.ceil(math.log2(max(steps, 1.0))), 0), present + GROWTH, LARGEST)
+        blocked, step = median_low(self._blocked), max(median_low(self._steps), 1e-9)
+        fewest = _log2(blocked / (max(share, 1e-9) * COPIES * step))
+        balanced = _log2(math.sqrt(2 * blocked * FAILURES_EVERY) * AT_SHARE / max(share, 1e-9) / step)
+        return min(max(math.ceil(fewest), round(balanced)), present + GROWTH, LARGEST)
+
+
+def _log2(steps: float) -> float:
+    return math.log2(max(steps, 1.0))

@@ -1,0 +1,82 @@
+"""The operator's metrics of its own work: queue, failed passes, refusals, events, requests, watches, event loop."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+PROBE_SECONDS = 0.25
+LAG_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+QUEUE_BUCKETS = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Internals:
+    """The metrics of the operator's own work, in `registry`. The attributes `queue_depth`, `failing_jobs` and
+    `watch_ages` (the seconds since the last answer to each watch) are called at each scrape."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.queue_depth: Callable[[], int] = lambda: 0
+        self.failing_jobs: Callable[[], int] = lambda: 0
+        self.watch_ages: Callable[[], dict[str, float]] = dict
+        self._queue = Histogram(
+            "tftraining_queue_seconds", "Wait of a job for its pass.", buckets=QUEUE_BUCKETS, registry=registry
+        )
+        self._failed = Counter("tftraining_failed_passes", "Passes that failed.", ["reason"], registry=registry)
+        self._refused = Counter(
+            "tftraining_refused_writes", "Writes that the API server refused.", ["method", "code"], registry=registry
+        )
+        self._dropped = Counter("tftraining_dropped_events", "Events that were not sent.", ["cause"], registry=registry)
+        self._lag = Histogram(
+            "tftraining_event_loop_lag_seconds", "Delay of a timer.", buckets=LAG_BUCKETS, registry=registry
+        )
+        self._requests = Histogram(
+            "tftraining_api_request_seconds",
+            "Time from a request to the head of its answer.",
+            ["method", "code"],
+            buckets=REQUEST_BUCKETS,
+            registry=registry,
+        )
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """The states at the moment of the scrape."""
+        depth = GaugeMetricFamily("tftraining_queue_depth", "Jobs that wait for a pass.")
+        depth.add_metric([], self.queue_depth())
+        failing = GaugeMetricFamily("tftraining_failing_jobs", "Jobs whose last pass failed.")
+        failing.add_metric([], self.failing_jobs())
+        ages = GaugeMetricFamily(
+            "tftraining_watch_age_seconds", "Time since the API server's last answer to a watch.", labels=["watch"]
+        )
+        for watch, age in self.watch_ages().items():
+            ages.add_metric([watch], age)
+        return (depth, failing, ages)
+
+    def waited(self, seconds: float) -> None:
+        """A job has waited so long for its pass."""
+        self._queue.observe(seconds)
+
+    def failed(self, reason: str) -> None:
+        """A pass has failed."""
+        self._failed.labels(reason).inc()
+
+    def refused(self, method: str, code: int) -> None:
+        """The API server has refused a write."""
+        self._refused.labels(method, str(code)).inc()
+
+    def dropped(self, cause: str) -> None:
+        """An event was not sent: QueueFull or NotAccepted."""
+        self._dropped.labels(cause).inc()
+
+    def answered(self, method: str, code: int, seconds: float) -> None:
+        """A request was answered after so long; code 0 for no answer."""
+        self._requests.labels(method, str(code)).observe(seconds)
+
+    async def probe_event_loop(self) -> None:
+        """Measure until cancelled how late the event loop runs a timer."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + PROBE_SECONDS
+            await asyncio.sleep(PROBE_SECONDS)
+            self._lag.observe(max(0.0, loop.time() - due))

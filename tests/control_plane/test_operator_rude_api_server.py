@@ -1,0 +1,212 @@
+"""An API server that is slow, overloaded, forgetful, silent or full: the job ends well, with few requests."""
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from testbed.shell import LabError
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.installation import install_crd, operator_kubeconfig
+from tests.support.control_plane.jobs import TrainingJob, wait_until
+from tests.support.control_plane.nodes import Node
+from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.rude_proxy import Fault, RudeProxy, one_in, rude_proxy
+
+
+class Rude:
+    """The operator behind a proxy, and a job that it is to run."""
+
+    def __init__(self, plane: ControlPlane, namespace: str, proxy: RudeProxy, operator: OperatorProcess) -> None:
+        self.plane, self.namespace, self.proxy, self.operator = plane, namespace, proxy, operator
+
+    def job(self, name: str = "job") -> TrainingJob:
+        job = TrainingJob(self.plane, self.namespace, name)
+        job.create()
+        return job
+
+    def life(self, name: str = "job", seconds: float = 30.0) -> TrainingJob:
+        """A job that starts, loses a pod, trains again, and succeeds."""
+        job = self.job(name)
+        for attempt in (1, 2):
+            wait_until(lambda: len(job.pods(attempt)) == len(job.pods()) == 2, f"pods of attempt {attempt}", seconds)  # noqa: B023
+            for pod in job.pods():
+                job.run_pod(pod)
+            job.wait_for("Running", seconds, attempt=attempt)
+            if attempt == 1:
+                job.fail_pod(f"{name}-worker-1")
+        job.succeed_pod(f"{name}-worker-0")
+        job.wait_for("Succeeded", seconds)
+        assert job.status()["restarts"]["counted"] == 1
+        return job
+
+    def most(self, seconds: float, requests: float) -> None:
+        """Nothing happens for so long; the operator sends at most that many requests."""
+        began = time.monotonic()
+        time.sleep(seconds)
+        sent = self.proxy.count(began)
+        print(dict(sent))
+        assert sent.total() <= requests, sent
+
+
+@pytest.fixture
+def rude(control_plane: ControlPlane, namespace: str, operator: OperatorProcess, tmp_path: Path) -> Iterator[Rude]:
+    """Give an operator of this test's own, behind a proxy."""
+    operator.kill()
+    with rude_proxy(control_plane) as proxy:
+        kubeconfig = proxy.kubeconfig(operator_kubeconfig(control_plane), tmp_path)
+        with OperatorProcess(kubeconfig, tmp_path) as own:
+            yield Rude(control_plane, namespace, proxy, own)
+            print(own.log_text())
+            assert "Traceback" not in own.log_text()
+
+
+def early(proxy: RudeProxy, status: int, pause: float) -> list[tuple[str, str]]:
+    """The requests that were sent again before that pause after an answer of that status."""
+    put_off: dict[tuple[str, str], float] = {}
+    found = []
+    for each in proxy.requests:
+        what = (each.method, each.path)
+        if what in put_off and each.at < put_off[what] + pause:
+            found.append(what)
+        put_off.pop(what, None)
+        if each.status == status:
+            put_off[what] = each.at
+    return found
+
+
+def test_a_slow_and_overloaded_server_that_fails_now_and_then(rude: Rude) -> None:
+    """50 ms a request, one in twenty fails with 500, one in ten is put off by a second."""
+    failing, put_off = one_in(0.05, Fault(500)), one_in(0.1, Fault(429, retry_after=1), seed=2)
+    rude.proxy.delay = 0.05
+    rude.proxy.fault = lambda method, path: failing(method, path) or put_off(method, path)
+    rude.life()
+    statuses = {each.status for each in rude.proxy.requests}
+    assert {429, 500} <= statuses, "there were faults"
+    # Posts of different objects, such as two Events, have one path.
+    own = [what for what in early(rude.proxy, 429, pause=0.95) if what[0] != "POST"]
+    assert own == [], "Retry-After is obeyed"
+    assert rude.proxy.count().total() < 250
+
+
+@pytest.mark.slow_fault
+def test_half_a_second_a_request(rude: Rude) -> None:
+    rude.proxy.delay = 0.5
+    rude.life(seconds=60)
+    rude.most(seconds=10, requests=15)
+
+
+@pytest.mark.slow_fault
+def test_a_server_that_puts_everything_off(rude: Rude) -> None:
+    """Every request is answered with 429 for a while, as by priority and fairness when the cluster is overloaded."""
+    job = rude.life("first")
+    later = rude.job("later")
+    rude.proxy.fault = lambda method, path: Fault(429, retry_after=2)
+    began = time.monotonic()
+    later.patch({"metadata": {"annotations": {"a": "b"}}})
+    rude.most(seconds=12, requests=60)
+    assert [what for what in early(rude.proxy, 429, pause=1.95) if what[0] != "POST"] == []
+    rude.proxy.behave()
+    later.wait_for_pods(attempt=1)
+    assert time.monotonic() - began < 60
+    assert job.status()["phase"] == "Succeeded"
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("fault", ["expired", "cut"])
+def test_a_storm_of_watches_that_end_at_once(rude: Rude, fault: str) -> None:
+    """Every watch expires (410), or ends without an event, as long as the storm lasts; jobs go on meanwhile."""
+    job = rude.job()
+    job.run()
+    setattr(rude.proxy, fault, True)
+    # The watches that are open end only with their connections.
+    rude.plane.restart_apiserver()
+    rude.most(seconds=15, requests=150)
+    job.fail_pod("job-worker-1")
+    wait_until(lambda: len(job.pods(attempt=2)) == 2, "the gang is recreated during the storm", 60)
+    rude.proxy.behave()
+    job.run(attempt=2)
+
+
+@pytest.mark.slow_fault
+def test_watches_that_say_nothing_any_more(rude: Rude) -> None:
+    """Connections stay open, and no byte comes: the operator opens others by itself."""
+    job = rude.job()
+    job.run()
+    rude.proxy.frozen = True
+    job.fail_pod("job-worker-1")
+    late = rude.job("late")
+    rude.most(seconds=60, requests=20)
+    wait_until(lambda: has_watched_again(rude.proxy), "the watches are opened again", 60)
+    rude.proxy.frozen = False
+    wait_until(lambda: len(job.pods(attempt=2)) == 2, "the failure is found", 60)
+    late.run()
+    assert rude.operator.get("healthz")[0] == 200
+
+
+def has_watched_again(proxy: RudeProxy) -> bool:
+    watches = [each.path for each in proxy.requests if each.method == "WATCH"]
+    return all(watches.count(path) > 1 for path in watches if "events" not in path)
+
+
+@pytest.mark.slow_fault
+def test_an_outage_of_a_minute(rude: Rude) -> None:
+    """Every connection is cut for a minute; the operator asks at most a few times a second, and goes on by itself."""
+    job, other = rude.job(), rude.job("other")
+    job.run()
+    other.run()
+    rude.proxy.away = True
+    rude.plane.restart_apiserver()
+    job.fail_pod("job-worker-1")
+    rude.most(seconds=60, requests=200)
+    rude.proxy.behave()
+    job.run(attempt=2)
+    assert other.status()["attempt"] == 1
+
+
+class SmallEtcd(ControlPlane):
+    """A control plane whose etcd is soon full."""
+
+    etcd_flags: ClassVar[tuple[str, ...]] = ("--quota-backend-bytes=16777216",)
+
+
+@pytest.mark.slow_fault
+def test_a_full_etcd(tmp_path: Path) -> None:
+    """Writes are refused, reads go on; when there is room again, the job goes on where it was."""
+    with SmallEtcd() as plane, rude_proxy(plane) as proxy:
+        install_crd(plane)
+        Node(plane, "node-1").create()
+        plane.create_namespace("full")
+        with OperatorProcess(proxy.kubeconfig(operator_kubeconfig(plane), tmp_path), tmp_path) as operator:
+            rude = Rude(plane, "full", proxy, operator)
+            job = rude.job()
+            job.run()
+            job.patch({"metadata": {"annotations": {"before": "full"}}})
+            job_pods = job.pods()
+            # The report of the failure is the last write that fits; etcd refuses the operator's.
+            job.fail_pod("job-worker-1")
+            fill(plane)
+            rude.most(seconds=20, requests=60)
+            assert job.status()["phase"] in ("Running", "Restarting") and len(job_pods) == 2
+            plane.make_room("/api/v1/namespaces/full/configmaps")
+            job.run(attempt=2)
+            assert "Traceback" not in operator.log_text()
+
+
+def fill(plane: ControlPlane) -> None:
+    """Write ConfigMaps until etcd has no room."""
+    body: Callable[[int], dict[str, object]] = partial(_config_map, "x" * 500_000)
+    for number in range(100):
+        try:
+            plane.request("POST", "/api/v1/namespaces/full/configmaps", body(number))
+        except LabError as error:
+            assert "database space exceeded" in str(error)
+            return
+    raise AssertionError("etcd was never full")
+
+
+def _config_map(text: str, number: int) -> dict[str, object]:
+    return {"metadata": {"name": f"filler-{number}"}, "data": {"text": text}}

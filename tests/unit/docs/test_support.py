@@ -1,0 +1,57 @@
+"""docs/support.md names the versions that the tests use."""
+
+import re
+import tomllib
+
+import pytest
+
+from testbed.binaries import KUBERNETES_VERSION, SOURCES
+from tests.support.repository import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "support.md").read_text(encoding="utf-8")
+LOCKED = (REPOSITORY / "requirements" / "trainer-cpu.txt").read_text(encoding="utf-8")
+
+
+def cell_of(part: str) -> str:
+    """The cell `tested` of a row."""
+    (cell,) = re.findall(rf"^\| {part} \| ([^|]*) \|", PAGE, re.MULTILINE)
+    return str(cell)
+
+
+def locked(package: str) -> str:
+    (version,) = re.findall(rf"^{package}==(\S+)", LOCKED, re.MULTILINE)
+    return str(version)
+
+
+def module(folder: str, path: str) -> str:
+    """The version of a Go module that the testbed builds."""
+    text = (SOURCES / folder / "go.mod").read_text(encoding="utf-8")
+    (version,) = re.findall(rf"^\s*(?:require )?{re.escape(path)} v(\S+)", text, re.MULTILINE)
+    return str(version)
+
+
+def test_kubernetes() -> None:
+    assert cell_of("Kubernetes") == KUBERNETES_VERSION
+    chart = (REPOSITORY / "charts" / "tftraining-operator" / "Chart.yaml").read_text(encoding="utf-8")
+    (floor,) = re.findall(r'^kubeVersion: ">=(\d+\.\d+)\.0-0"', chart, re.MULTILINE)
+    assert f"The chart needs {floor} or later" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("part", "package"), [("TensorFlow", "tensorflow-cpu"), ("tf_keras", "tf-keras"), ("Keras", "keras")]
+)
+def test_python_packages(part: str, package: str) -> None:
+    assert re.match(rf"{re.escape(locked(package))}(,|$)", cell_of(part))
+
+
+def test_python() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    versions = re.findall(r"Python :: (3\.\d+)$", "\n".join(project["classifiers"]), re.MULTILINE)
+    assert re.findall(r"\b3\.\d+\b", cell_of("Python of the operator, the client and the trainer")) == versions
+
+
+def test_go_modules() -> None:
+    assert cell_of("Helm").startswith(f"{module('helm', 'helm.sh/helm/v3')}, {module('helm4', 'helm.sh/helm/v4')}")
+    queues = f"Kueue {module('kueue', 'sigs.k8s.io/kueue')}, scheduler-plugins "
+    queues += module("scheduler-plugins", "sigs.k8s.io/scheduler-plugins")
+    assert cell_of("queues and schedulers") == queues
