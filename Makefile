@@ -7,6 +7,8 @@ PYTHON ?= python3.11
 PYTHONS ?= 3.12 3.13
 # The versions of TensorFlow of `make test-versions`, or those that tests.versions chooses.
 VERSIONS ?=
+# The earlier version of `make test-upgrade`, in Git.
+FROM ?= HEAD~1
 VENV := .venv
 RUN := $(VENV)/bin/
 DURING := $(RUN)python -m testbed during
@@ -19,7 +21,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
+.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +76,9 @@ pythons: $(VENV)/installed  ## Unit tests and a training on the other supported 
 
 test-versions: $(VENV)/installed  ## Two lessons, each with a kill, under TensorFlow 2.15, 2.16, 2.18 and 2.21: half an hour.
 	@$(RUN)python -m tests.versions $(VERSIONS)
+
+test-upgrade: programs  ## Upgrade the operator from an earlier version and roll back, with running jobs (FROM=HEAD~1).
+	@$(RUN)python -m tests.upgrade --from $(FROM)
 
 programs: $(VENV)/installed
 	@# Built here to show the progress: the first build takes some ten minutes. If the build fails, the tests say so.

@@ -4,6 +4,7 @@ It must never repeat what the chart says: tests compare against tables of their 
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -22,13 +23,14 @@ def render(
     release: str = "operator",
     helm: str = "helm",
     tests: bool = False,
+    chart: Path = CHART,
 ) -> list[Manifest]:
     """Return what `helm install` would apply with these values, or with `tests` also what `helm test` would; LabError
     carries Helm's message."""
     program = binaries.ensure(helm) / helm
     flags = ["--namespace", namespace, "--values", "-", "--kube-version", binaries.KUBERNETES_VERSION]
     flags += [] if tests else ["--skip-tests"]
-    text = run([program, "template", release, CHART, *flags], stdin=json.dumps(values or {}))
+    text = run([program, "template", release, chart, *flags], stdin=json.dumps(values or {}))
     # The parser in C is ten times as fast, where PyYAML was built with it.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     return [document for document in yaml.load_all(text, loader) if document]

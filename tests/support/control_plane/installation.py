@@ -12,7 +12,7 @@ import yaml
 
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.chart import of_kind, render
+from tests.support.control_plane.chart import CHART, of_kind, render
 from tests.support.repository import REPOSITORY
 
 SERVED_SECONDS = 30.0
@@ -38,9 +38,11 @@ def install_crd(plane: ControlPlane, file: Path = CRD) -> None:
             time.sleep(0.1)
 
 
-def operator_kubeconfig(plane: ControlPlane, watch: Sequence[str] = (), release: str = "operator") -> Path:
+def operator_kubeconfig(
+    plane: ControlPlane, watch: Sequence[str] = (), release: str = "operator", chart: Path = CHART
+) -> Path:
     """Install the chart's roles, for all namespaces or (existing) ones in `watch`; return the account's kubeconfig."""
-    manifests = render({"watchNamespaces": list(watch)}, OPERATOR_NAMESPACE, release)
+    manifests = render({"watchNamespaces": list(watch)}, OPERATOR_NAMESPACE, release, chart=chart)
     if OPERATOR_NAMESPACE not in plane.kubectl("get", "namespaces", "--output=name"):
         plane.create_namespace(OPERATOR_NAMESPACE)
     chosen = [manifest for kind in RBAC_KINDS for manifest in of_kind(manifests, kind)]
