@@ -7,6 +7,8 @@ PYTHON ?= python3.11
 PYTHONS ?= 3.12 3.13
 # The versions of TensorFlow of `make test-versions`, or those that tests.versions chooses.
 VERSIONS ?=
+# The versions of Kubernetes of `make test-kubernetes`, beside the default one of all tests.
+MINORS ?= 1.35 1.36
 # The earlier version of `make test-upgrade`, in Git.
 FROM ?= HEAD~1
 VENV := .venv
@@ -21,7 +23,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
+.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,6 +79,10 @@ pythons: $(VENV)/installed  ## Unit tests and a training on the other supported 
 test-versions: $(VENV)/installed  ## Two lessons, each with a kill, under TensorFlow 2.15, 2.16, 2.18 and 2.21: half an hour.
 	@$(RUN)python -m tests.versions $(VERSIONS)
 
+test-kubernetes: $(VENV)/installed  ## The tiers with an API server on other versions of Kubernetes (MINORS="1.35 1.36").
+	@for minor in $(MINORS); do echo "== Kubernetes $$minor" && export TFTRAINING_KUBERNETES=$$minor \
+	  && $(MAKE) --no-print-directory control-plane kwok cluster || exit 1; done
+
 test-upgrade: programs  ## Upgrade the operator from an earlier version and roll back, with running jobs (FROM=HEAD~1).
 	@$(RUN)python -m tests.upgrade --from $(FROM)
 
@@ -112,6 +118,7 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
+	@$(MAKE) --no-print-directory test-kubernetes MINORS=1.36
 
 release-files: programs  ## The files of a release in dist/: wheel, sdist, chart, install.yaml, notes, checksums.
 	@$(RUN)python -m testbed.release_files $(if $(TAG),--tag $(TAG)) $(if $(OPERATOR_IMAGE),--operator-image $(OPERATOR_IMAGE))

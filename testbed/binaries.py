@@ -11,7 +11,21 @@ from pathlib import Path
 
 from .shell import Impossible, LabError, cache_dir, lock, run, step
 
-KUBERNETES_VERSION = "1.34.4"
+# The minor version of Kubernetes that the tests run: TFTRAINING_KUBERNETES, or the default one.
+KUBERNETES_VARIABLE, DEFAULT_MINOR = "TFTRAINING_KUBERNETES", "1.34"
+KUBERNETES_VERSIONS = {"1.34": "1.34.4", "1.35": "1.35.4", "1.36": "1.36.3"}
+
+
+def _chosen_minor() -> str:
+    minor = os.environ.get(KUBERNETES_VARIABLE) or DEFAULT_MINOR
+    if minor not in KUBERNETES_VERSIONS:
+        raise LabError(f"{KUBERNETES_VARIABLE}={minor}: choose from {', '.join(KUBERNETES_VERSIONS)}")
+    return minor
+
+
+KUBERNETES_MINOR = _chosen_minor()
+KUBERNETES_VERSION = KUBERNETES_VERSIONS[KUBERNETES_MINOR]
+KUBERNETES = "kubernetes" if KUBERNETES_MINOR == DEFAULT_MINOR else f"kubernetes-{KUBERNETES_MINOR}"
 SOURCES = Path(__file__).parent / "go"
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 ASSETS = ("etcd", "kube-apiserver", "kubectl")
@@ -25,6 +39,7 @@ PACKAGES = {
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "kueue": ("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     "scheduler-plugins": ("scheduler-plugins", "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
+    "kube-router": ("kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
     "pause": ("pause", "."),
     "kstatus": ("kstatus", "."),
     "prometheus-operator": ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator/cmd/operator"),
@@ -32,7 +47,7 @@ PACKAGES = {
     "glua": ("lua", "github.com/yuin/gopher-lua/cmd/glua"),
     "actionlint": ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
 } | {
-    name: ("kubernetes", f"k8s.io/kubernetes/cmd/{name}")
+    name: (KUBERNETES, f"k8s.io/kubernetes/cmd/{name}")
     for name in (
         "kube-apiserver",
         "kube-controller-manager",
@@ -45,10 +60,10 @@ PACKAGES = {
 }
 
 
-def _link_flags() -> str:
-    major, minor, _ = KUBERNETES_VERSION.split(".")
+def _link_flags(version: str) -> str:
+    major, minor, _ = version.split(".")
     stamps = {
-        "gitVersion": f"v{KUBERNETES_VERSION}",
+        "gitVersion": f"v{version}",
         "gitMajor": major,
         "gitMinor": minor,
         "gitTreeState": "clean",
@@ -56,13 +71,18 @@ def _link_flags() -> str:
     return "-s -w " + " ".join(f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamps.items())
 
 
-BUILD = ["build", "-trimpath", "-buildvcs=false", "-ldflags", _link_flags()]
 BUILD_ENV = {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOTOOLCHAIN": "local"}
+
+
+def _build_words(module: str) -> list[str]:
+    """The first words of Go's command for a program of this module. Another Kubernetes changes no other program."""
+    version = KUBERNETES_VERSION if module == KUBERNETES else KUBERNETES_VERSIONS[DEFAULT_MINOR]
+    return ["build", "-trimpath", "-buildvcs=false", "-ldflags", _link_flags(version)]
 
 
 def key(module: str) -> str:
     """Return a short hash of all that decides what the programs of this module are."""
-    digest = hashlib.sha256(repr((BUILD, BUILD_ENV)).encode())
+    digest = hashlib.sha256(repr((_build_words(module), BUILD_ENV)).encode())
     for path in sorted((SOURCES / module).iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:12]
@@ -119,7 +139,7 @@ def _build(folder: Path, package: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with step(f"building {target.name} with Go (minutes the first time, then cached)"):
-        run([go, *BUILD, "-o", partial, package], cwd=folder, env=os.environ | BUILD_ENV)
+        run([go, *_build_words(folder.name), "-o", partial, package], cwd=folder, env=os.environ | BUILD_ENV)
     partial.replace(target)
 
 

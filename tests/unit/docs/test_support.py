@@ -5,7 +5,7 @@ import tomllib
 
 import pytest
 
-from testbed.binaries import KUBERNETES_VERSION, SOURCES
+from testbed.binaries import DEFAULT_MINOR, KUBERNETES_VERSIONS, SOURCES
 from tests.support.repository import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "support.md").read_text(encoding="utf-8")
@@ -31,7 +31,10 @@ def module(folder: str, path: str) -> str:
 
 
 def test_kubernetes() -> None:
-    assert cell_of("Kubernetes") == KUBERNETES_VERSION
+    assert cell_of("Kubernetes") == ", ".join(KUBERNETES_VERSIONS.values())
+    for minor, version in KUBERNETES_VERSIONS.items():
+        folder = "kubernetes" if minor == DEFAULT_MINOR else f"kubernetes-{minor}"
+        assert module(folder, "k8s.io/kubernetes") == version
     chart = (REPOSITORY / "charts" / "tftraining-operator" / "Chart.yaml").read_text(encoding="utf-8")
     (floor,) = re.findall(r'^kubeVersion: ">=(\d+\.\d+)\.0-0"', chart, re.MULTILINE)
     assert f"The chart needs {floor} or later" in PAGE
