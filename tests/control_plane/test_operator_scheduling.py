@@ -5,6 +5,7 @@ No gang scheduler runs here: what it would read is compared with what it is know
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -181,23 +182,55 @@ def test_a_network_policy_that_somebody_deleted_is_back_with_the_next_pods(new_j
     assert len(policies(job)) == 1
 
 
-def test_a_queued_job_is_one_group_an_attempt(new_job: NewJob) -> None:
-    queue = {"kueue.x-k8s.io/queue-name": "research", "kueue.x-k8s.io/priority-class": "urgent"}
-    job = new_job(metadata__labels=queue, spec__restartPolicy={"mode": "InPlace"})
-    groups = []
-    for attempt in (1, 2):
-        pods = job.wait_for_pods(attempt)
-        for pod in pods.values():
-            assert queue.items() <= pod["metadata"]["labels"].items()
-            assert pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
-            assert pod["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] == "false"
-        groups.append({pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] for pod in pods.values()})
-        for name in pods:
-            job.run_pod(name)
-        if attempt == 1:
-            job.wait_for("Running")
-            job.remove_pod("job-worker-1")
-    assert [len(group) for group in groups] == [1, 1] and groups[0] != groups[1]
+QUEUE = {"kueue.x-k8s.io/queue-name": "research", "kueue.x-k8s.io/priority-class": "urgent"}
+KEPT = {"metadata": {"finalizers": ["kueue.x-k8s.io/managed"]}}
+
+
+def groups(job: TrainingJob) -> set[str]:
+    """The pod groups of the job's pods, which all ask for the same."""
+    for pod in job.pods().values():
+        assert QUEUE.items() <= pod["metadata"]["labels"].items()
+        assert pod["metadata"]["annotations"]["kueue.x-k8s.io/pod-group-total-count"] == "2"
+        assert pod["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] == "false"
+    return {pod["metadata"]["labels"]["kueue.x-k8s.io/pod-group-name"] for pod in job.pods().values()}
+
+
+def pod_of(job: TrainingJob, name: str) -> dict[str, Any]:
+    """The pod of that name; empty if there is none."""
+    return job.pods().get(name, {})
+
+
+def test_a_lost_pod_that_its_queue_keeps_has_a_successor_of_another_name(new_job: NewJob) -> None:
+    job = new_job(metadata__labels=QUEUE, spec__restartPolicy={"mode": "InPlace"})
+    before = job.run()
+    (first,) = groups(job)
+    for number in (1, 2):
+        lost = "job-worker-1" if number == 1 else "job-worker-1-r1"
+        job.patch_pod(lost, KEPT)  # as Kueue's webhook does
+        job.bind_pod(lost)
+        job.delete_pod(lost)
+        job.wait_for("Restarting")
+        assert f"job-worker-1-r{number}" not in job.pods(), "the lost pod has not ended"
+        job.fail_pod(lost, 143)
+        successor = wait_until(partial(pod_of, job, f"job-worker-1-r{number}"), "its successor is there")
+        assert (successor["spec"]["hostname"], successor["spec"]["subdomain"]) == ("job-worker-1", "job")
+        assert groups(job) == {first}
+        job.patch_pod(lost, {"metadata": {"finalizers": None}})  # and lets go of it
+        job.remove_pod(lost)
+        job.run()
+    assert job.pods()["job-worker-0"]["metadata"]["uid"] == before["job-worker-0"]["metadata"]["uid"]
+    status = job.status()
+    assert (status["successors"], status["attempt"], status["restarts"]["disruptions"]) == ({"worker-1": 2}, 1, 2)
+
+
+def test_a_queued_job_of_which_no_pod_is_left_is_another_group(new_job: NewJob) -> None:
+    job = new_job(metadata__labels=QUEUE, spec__restartPolicy={"mode": "InPlace"})
+    job.run()
+    (first,) = groups(job)
+    for name in job.pods():
+        job.remove_pod(name)
+    job.run(attempt=2)
+    assert groups(job) != {first} and "successors" not in job.status()
 
 
 def test_queued_pods_that_were_never_placed_are_said_to_have_ended(new_job: NewJob) -> None:

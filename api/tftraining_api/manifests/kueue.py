@@ -2,8 +2,8 @@
 
 As with every integration of Kueue, the job's label kueue.x-k8s.io/queue-name names the queue. The training pods are one
 pod group per attempt. The group is not retriable: as soon as none of its pods runs, Kueue regards it as finished and
-releases its quota and the pods' names. A retriable group would keep a deleted pod until another pod replaces it, but
-the replacement has the same name.
+releases its quota. Until then Kueue keeps the object of a lost pod, and so its name, until a pod of another name has
+taken the lost one's place in the group. Such a successor counts in its name (tftraining_api.model.names.pod_name).
 """
 
 from tftraining_api.manifests.pod_group import GangMetadata

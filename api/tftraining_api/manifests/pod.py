@@ -88,9 +88,8 @@ def _with_launcher(job: Job, spec: JobSpec, replica: Replica, pod_spec: Manifest
 def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manifest:
     group, queue = membership(job, spec, replica), queued(job, spec, replica)
     labels = {**(own.get("labels") or {}), **group.labels, **queue.labels}
-    metadata = child_metadata(
-        job, pod_name(job.key.name, replica), labels | replica_labels(replica, job.status.attempt)
-    )
+    name = pod_name(job.key.name, replica, job.status.successors.get(str(replica), 0))
+    metadata = child_metadata(job, name, labels | replica_labels(replica, job.status.attempt))
     ours = {
         ANNOTATION_GANG: spec.gang_size,
         ANNOTATION_SPEC: spec.fingerprint,

@@ -1,5 +1,6 @@
 """The names of a job and its children in the cluster, which are part of the public contract."""
 
+import re
 from typing import NamedTuple
 
 import msgspec
@@ -34,6 +35,7 @@ CLEANUP = "cleanup"
 MEMORY_VOLUME, MEMORY_DIRECTORY = "tftraining-memory-backup", "/opt/tftraining-memory-backup"
 RENDEZVOUS_PORT = 8471
 STATUS_PORT = 8472
+_SUCCESSOR = re.compile(r"(?<=\d)-r([1-9]\d{0,8})$")
 
 
 class Replica(msgspec.Struct, frozen=True, order=True):
@@ -61,9 +63,21 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-def pod_name(job: str, replica: Replica | str) -> str:
-    """The name and the hostname of the pod: `<job>-<role>-<index>`."""
-    return f"{job}-{replica}"
+def pod_name(job: str, replica: Replica | str, successor: int = 0) -> str:
+    """The name of the pod: `<job>-<role>-<index>`, which is the hostname too. A successor under Kueue, which keeps the
+    names of lost pods, has a name of its own, `<job>-<role>-<index>-r<number>`, and the same hostname."""
+    return f"{job}-{replica}-r{successor}" if successor else f"{job}-{replica}"
+
+
+def member_of(job: str, pod: str) -> str:
+    """The replica, such as `worker-1`, in the name of a pod of the job."""
+    return _SUCCESSOR.sub("", pod.removeprefix(f"{job}-"))
+
+
+def successor_of(pod: str) -> int:
+    """The number at the end of a successor's name; 0 for a first pod."""
+    found = _SUCCESSOR.search(pod)
+    return int(found[1]) if found else 0
 
 
 def cleanup_pod_name(job: str) -> str:

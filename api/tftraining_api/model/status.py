@@ -189,7 +189,8 @@ class Status(Frozen, frozen=True):
     """The whole status; equal statuses need no write.
 
     `replaced` maps a replica to the UID of its pod of this attempt that was last given up: the pod is charged once,
-    however long its deletion takes. `accepted_templates` maps a role to the JobSpec.fingerprint of the last pod that
+    however long its deletion takes. `successors` maps a replica to the number in its present pod's name, under Kueue
+    (see manifests/kueue.py). `accepted_templates` maps a role to the JobSpec.fingerprint of the last pod that
     the API server accepted. `memory_backup_off` tells why later pods make no backups in memory.
     """
 
@@ -207,6 +208,7 @@ class Status(Frozen, frozen=True):
     replicas: dict[str, Counts] = msgspec.field(default_factory=dict)
     restarts: Restarts = Restarts()
     replaced: dict[str, str] = msgspec.field(default_factory=dict)
+    successors: dict[str, int] = msgspec.field(default_factory=dict)
     accepted_templates: dict[str, str] = msgspec.field(default_factory=dict)
     last_restart: LastRestart | None = None
     progress: Progress | None = None

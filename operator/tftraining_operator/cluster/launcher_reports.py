@@ -67,7 +67,7 @@ def launcher_endpoint(job: Job, status: Status, pods: tuple[Pod, ...]) -> Launch
         return None
     for pod in pods:
         chief = pod.replica == job.spec.chief and pod.attempt == status.attempt
-        if chief and pod.running and pod.ip:
+        if chief and pod.running and pod.ip and not pod.ended:  # Kueue holds a lost pod beside its successor
             return LauncherEndpoint(
                 pod.uid, job.uid, job.key.namespace, pod.name, pod.ip, f"{status.phase} {status.ready}"
             )

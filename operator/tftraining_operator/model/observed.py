@@ -22,6 +22,8 @@ from tftraining_api.model.names import (
     QUEUE_GROUP,
     QUEUE_LABELS,
     Replica,
+    pod_name,
+    successor_of,
 )
 from tftraining_api.model.spec import Frozen, Manifest
 from tftraining_operator.model.launcher_report import Report, ReportedResult, split_result
@@ -92,7 +94,8 @@ class Pod(Frozen, frozen=True):
     * `waiting` is why a container does not start, or what is wrong with a node that is not ready (`node_not_ready`).
       `unprepared` is why its volumes or network are not ready, if known.
     * `any_container_running` includes side-cars beside a program that has ended.
-    * A `queued` pod has requested quota from Kueue, and waits for it while `gated`.
+    * A `queued` pod has requested quota from Kueue, and waits for it while `gated`; `queue_group` is its group, empty
+      for a pod alone. `quota_taken`: Kueue has asked for its end. `successor` is the number in its name.
     * `spec_updates` is the annotation that tells its launcher of spec changes; empty for a pod without one.
     * `restarted_at` is the request for a restart that the pod was created after; None for a pod of an earlier version.
     * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
@@ -131,6 +134,9 @@ class Pod(Frozen, frozen=True):
     node_not_ready: bool = False
     any_container_running: bool = False
     queued: bool = False
+    queue_group: str = ""
+    quota_taken: bool = False
+    successor: int = 0
     gated: bool = False
     scheduled_at: datetime | None = None
 
@@ -275,9 +281,9 @@ def parse_child(raw: Manifest) -> Child:
 
 
 def pods_of(children: Iterable[Child], uid: str) -> tuple[Pod, ...]:
-    """The pods that the job with this UID owns, sorted by name."""
+    """The pods that the job with this UID owns, sorted by name; successors come after all first pods."""
     owned = (child.pod for child in children if child.owner == uid and child.pod is not None)
-    return tuple(sorted(owned, key=lambda pod: pod.name))
+    return tuple(sorted(owned, key=lambda pod: (pod.successor, pod.name)))
 
 
 def owned_by(raw: Manifest, uid: str) -> bool:
@@ -292,7 +298,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     role, attempt = labels.get(LABEL_ROLE), labels.get(LABEL_ATTEMPT, "")
     replica = _replica(role, labels.get(LABEL_INDEX, ""))
-    known = meta["name"].endswith(f"-{replica}") if replica else role == CLEANUP
+    successor = successor_of(meta["name"]) if replica else 0
+    known = meta["name"].endswith(pod_name("", replica, successor)) if replica else role == CLEANUP
     if not known or not re.fullmatch(ATTEMPT, attempt):
         return None
     container = _main_container(status, CLEANUP if replica is None else CONTAINER)
@@ -327,6 +334,9 @@ def parse_pod(raw: Manifest) -> Pod | None:
         waiting_containers=tuple(who for who, each in _containers(status) if "waiting" in (each.get("state") or {})),
         preparing=_preparing(status),
         queued=QUEUE_LABELS[0] in labels,
+        queue_group=labels.get(QUEUE_GROUP, ""),
+        quota_taken=TERMINATION_TARGET in _true_conditions(status),
+        successor=successor,
         gated=_unscheduled_condition(status).get("reason") == GATED,
         scheduled_at=_scheduled_at(status),
         any_container_running=any(
@@ -388,8 +398,13 @@ def _exit(terminated: Manifest | None) -> ContainerExit | None:
     )
 
 
+def _true_conditions(status: Manifest) -> dict[str, Manifest]:
+    """The conditions that are True, by type."""
+    return {each.get("type", ""): each for each in status.get("conditions") or () if each.get("status") == "True"}
+
+
 def _disruption_target(status: Manifest) -> Manifest | None:
-    true = {each.get("type"): each for each in status.get("conditions") or () if each.get("status") == "True"}
+    true = _true_conditions(status)
     return true.get(DISRUPTION_TARGET) or true.get(TERMINATION_TARGET)
 
 

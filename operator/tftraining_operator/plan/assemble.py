@@ -46,10 +46,11 @@ def assemble(context: Context, draft: Draft) -> Draft:
     status = _describe(context, draft)
     wait = _wait_until(context, draft)
     wanted = _wanted(context, draft, wait)
+    named = msgspec.structs.replace(status, successors=gang.successors)
     draft = draft.but(
         status=status,
         create_service=None if observed.service or wait or observed.leftovers else service(context.job, context.spec),
-        create_pods=PodManifests(context.job_with(status), context.spec, wanted, context.image),
+        create_pods=PodManifests(context.job_with(named), context.spec, wanted, context.image),
     )
     surplus = departing(context, draft) if gang.surplus else ()
     # Pods that an earlier job of the name has left on lost nodes.
@@ -172,7 +173,7 @@ def _short_of(context: Context, draft: Draft) -> Status:
 
 def _restarting(context: Context, status: Status, report: Report) -> Status:
     """The launchers restart at the moment; what they report of the restart is kept when they train again."""
-    last = restart_record(context.job.key.name, report.last_restart) if report.last_restart else None
+    last = restart_record(context.job.key.name, report.last_restart, status) if report.last_restart else None
     what = what_happened(context.job.key.name, last) if last else report.message
     reason = (last.reason if last else report.reason) or "Error"
     return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=f"{what}; restarting in place")

@@ -9,7 +9,7 @@ import msgspec
 from tftraining.launch.roles import ROLES, RoleName
 from tftraining_api.kube.denials import is_denial
 from tftraining_api.model.job import Job, Problem
-from tftraining_api.model.names import CLEANUP, cleanup_pod_name, pod_name
+from tftraining_api.model.names import CLEANUP, cleanup_pod_name, member_of
 from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
 from tftraining_operator.plan.context import Context, Draft
@@ -91,5 +91,6 @@ def _accepted_before(job: Job, status: Status, child: str) -> bool:
 
 def _role_of(job: Job, child: str) -> RoleName | None:
     """The role of a pod, from its name; None for a child that is not a pod of a replica."""
-    stem = child.rpartition("-")[0]
-    return next((role for role in ROLES if stem == f"pod/{pod_name(job.key.name, role)}"), None)
+    kind, _, name = child.partition("/")
+    member = member_of(job.key.name, name) if kind == "pod" else ""
+    return next((role for role in ROLES if member.rpartition("-")[0] == role), None)

@@ -1,7 +1,8 @@
 """The pods of a job, each sorted by what it is to the present attempt of the gang.
 
 * `members`: the pods of the attempt, by replica. `given_up` are pods of the attempt that the status has given up
-  (status.replaced) and whose successors are not created yet.
+  (status.replaced), or that have a successor already. Such a pod keeps its place until its object is gone; one that
+  Kueue holds, until it has ended (see plan/kueue_successors.py).
 * `stale`: pods of an earlier attempt, pods that the spec no longer asks for, and cleanup pods. No pod of the gang is
   created while a stale pod is left: two programs would write the same backup.
 * `missing`: replicas without a pod; `vanished` are the missing replicas whose pod the status has counted.
@@ -12,7 +13,7 @@
 The evaluator is sorted too, apart from the gang: the gang never waits for the evaluator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 
 import msgspec
@@ -24,19 +25,21 @@ from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen, JobSpec
 from tftraining_api.model.status import Counts, Status
 from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.plan.kueue_successors import free_successors, is_released
 from tftraining_operator.plan.restart_request import is_restart_requested
 
 
 class Gang(Frozen, frozen=True, dict=True, gc=True):
     """The sorted pods; see the module. `wanted` is in the order of ranks, the chief first. `resized` and `outdated` say
     that pods must be recreated because of the number of workers, or of anything else in the spec; `restart_requested`,
-    because a person asks for it."""
+    because a person asks for it. `successors` are the numbers in the names of pods that are to come."""
 
     wanted: tuple[Replica, ...] = ()
     wanted_evaluators: tuple[Replica, ...] = ()
     members: dict[Replica, Pod] = msgspec.field(default_factory=dict)
     stale: tuple[Pod, ...] = ()
     given_up: tuple[Pod, ...] = ()
+    successors: dict[str, int] = msgspec.field(default_factory=dict)
     missing: tuple[Replica, ...] = ()
     missing_evaluators: tuple[Replica, ...] = ()
     vanished: tuple[Replica, ...] = ()
@@ -119,14 +122,14 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted
     if spec is None:
         return Gang()
     wanted, evaluators, fingerprint = spec.gang, spec.evaluators, spec.fingerprint
+    # Of several pods of a replica the last successor is the current one: `replicas` has them in that order.
     current = {pod.replica: pod for pod in observed.replicas if pod.replica and _is_current(pod, spec, status)}
     replaced = set(status.replaced.values())
     everyone = (*wanted, *evaluators)
     members = {each: current[each] for each in everyone if each in current and current[each].uid not in replaced}
-    given_up = {each: current[each] for each in everyone if each in current and each not in members}
-    given_up |= {
-        pod.replica: pod for pod in observed.replicas if pod.replica in evaluators and pod.replica not in current
-    }
+    given_up = _given_up(spec, status, observed, {pod.uid for pod in members.values()})
+    held = any(pod.queue_group for pod in given_up)
+    in_the_way = {pod.replica for pod in given_up if not (held and is_released(pod))}
     gang = [members[each] for each in wanted if each in members]
     sizes = {pod.gang for pod in gang}
     reshaped = any(_fixed(each) != _fixed(spec.gang_size) for each in sizes)
@@ -134,26 +137,40 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted
     updatable = bool(gang) and all(pod.spec_updates and not pod.queued for pod in gang)
     elastic = spec.in_place and updatable and not reshaped
     surplus = _surplus(current, frozenset(wanted)) if elastic else ()
-    kept = {pod.uid for pod in (*members.values(), *given_up.values(), *surplus)}
+    kept = {pod.uid for pod in (*members.values(), *given_up, *surplus)}
     absent = tuple(each for each in everyone if each not in members)
     completed = _completed(absent, status)
-    not_there = [each for each in absent if each not in completed and each not in given_up]
+    not_there = [each for each in absent if each not in completed and each not in in_the_way]
     missing = tuple(each for each in not_there if each not in evaluators)
+    lost = {pod.replica for pod in given_up}
     return Gang(
         wanted=wanted,
         wanted_evaluators=evaluators,
         members=members,
         stale=tuple(pod for pod in observed.pods if pod.uid not in kept),
-        given_up=tuple(given_up.values()),
+        given_up=given_up,
+        successors=free_successors(status.successors, given_up) if held else status.successors,
         missing=missing,
         missing_evaluators=tuple(each for each in not_there if each in evaluators),
-        vanished=_vanished(spec, missing, status),
+        vanished=_vanished(spec, tuple(each for each in missing if each not in lost), status),
         completed=completed,
         surplus=surplus,
         elastic=elastic,
         resized=not elastic and not reshaped and bool(sizes - {spec.gang_size}),
         outdated=reshaped or any(pod.template_hash not in ("", fingerprint) for pod in gang),
         restart_requested=bool(restarted_at) and is_restart_requested(gang, restarted_at),
+    )
+
+
+def _given_up(spec: JobSpec, status: Status, observed: Observed, members: Collection[str]) -> tuple[Pod, ...]:
+    """The pods that are no members, by their UIDs, although the spec wants their replicas in this attempt; and outdated
+    evaluators."""
+    others = [pod for pod in observed.replicas if pod.uid not in members]
+    wanted = frozenset(spec.gang) if others else frozenset()
+    return tuple(
+        pod
+        for pod in others
+        if pod.replica in spec.evaluators or (pod.replica in wanted and _is_current(pod, spec, status))
     )
 
 

@@ -11,7 +11,7 @@ from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.incident import signal_name
 from tftraining.launch.failure.restart_rules import RESTART, Decision
 from tftraining.launch.failure.same_failure import counts_as_same_failure
-from tftraining_api.model.names import Replica
+from tftraining_api.model.names import Replica, pod_name
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.gang import Gang, was_disrupted
@@ -188,5 +188,7 @@ def _disruption(pod: Pod) -> tuple[datetime, Incident]:
 
 def _vanished(replica: Replica, gang: Gang) -> tuple[datetime, Incident]:
     message = f"the pod of {replica} is gone"
-    name = next((f"{pod.name.removesuffix(pod.label)}{replica}" for pod in gang.pods), None)
+    prefixes = (pod.name.removesuffix(pod_name("", pod.label, pod.successor)) for pod in gang.pods)
+    number = gang.successors.get(str(replica), 0)
+    name = next((pod_name(prefix, replica, number) for prefix in prefixes), None)
     return _LONG_AGO, Incident(reason="PodDeleted", message=message, charged=False, vanished=name)

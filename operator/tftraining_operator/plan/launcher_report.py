@@ -12,7 +12,7 @@ import msgspec
 
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import pod_name
+from tftraining_api.model.names import member_of, pod_name
 from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status, shared_fields
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.history import with_history
@@ -54,7 +54,7 @@ def _restarted_in_place(context: Context, before: Status, status: Status) -> tup
     message = (
         f"{what_happened(job, last)}; {answer if last.down_seconds is None else resumption(last) + lost_work(last)}"
     )
-    given_up = (last.pod or "").removeprefix(f"{job}-") in status.replaced
+    given_up = member_of(job, last.pod or "") in status.replaced
     harmless = given_up or last.reason not in REASONS
     return (Event("Normal" if harmless else "Warning", last.reason or "Error", message),)
 
@@ -63,12 +63,12 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
     """The status with the launcher's account of its restarts."""
     last, is_news = report.last_restart, report.ledger.in_place > status.restarts.in_place
     status = msgspec.structs.replace(status, restarts=merged(status.restarts, report.ledger))
-    reported = restart_record(job.key.name, last) if last else None
+    reported = restart_record(job.key.name, last, status) if last else None
     if reported is not None or status.is_true(NO_PROGRESS):
         status = with_watchdog(status, report, reported, now)
     if reported is None or reported.time > now + CREDIBLE:
         return status
-    record = _merged_record(status.last_restart, reported, is_news)
+    record = _merged_record(job.key.name, status.last_restart, reported, is_news)
     if record is None:
         return status
     status = msgspec.structs.replace(status, last_restart=record)
@@ -81,17 +81,22 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
     return _with_resumed(status, record, now)
 
 
-def restart_record(job: str, reported: ReportedRestart) -> LastRestart | None:
+def restart_record(job: str, reported: ReportedRestart, status: Status) -> LastRestart | None:
     """status.lastRestart as the launchers report it, with every field that both have; None if it has no time."""
     if reported.time is None:
         return None
     down = reported.down_seconds
     own: dict[str, Any] = {
-        "pod": pod_name(job, reported.member) if reported.member else None,
+        "pod": present_pod(job, reported.member, status) if reported.member else None,
         "reason": reported.reason or "Error",
         "down_seconds": None if down is None else round(down, 2),
     }
     return LastRestart(**{**shared_fields(reported, LastRestart), **own})
+
+
+def present_pod(job: str, member: str, status: Status) -> str:
+    """The name of the pod that the member has now."""
+    return pod_name(job, member, status.successors.get(member, 0))
 
 
 def merged(restarts: Restarts, ledger: ReportedLedger) -> Restarts:
@@ -149,24 +154,30 @@ def with_reported(status: Status, reported: ReportedProgress) -> Status:
     return msgspec.structs.replace(status, progress=new)
 
 
-def _merged_record(old: LastRestart | None, reported: LastRestart, is_news: bool) -> LastRestart | None:
+def _merged_record(job: str, old: LastRestart | None, reported: LastRestart, is_news: bool) -> LastRestart | None:
     """status.lastRestart with the launcher's account of that restart; None if the launcher reports an earlier one."""
     if (
         old is not None
         and reported.reason in LOST_MEMBER_REASONS
         and reported.reason != old.reason
-        and _is_same(old, reported)
+        and _is_same(job, old, reported)
     ):
         # The operator knows better how the lost pod ended, the launcher what came of it.
         down = old.down_seconds if reported.down_seconds is None else reported.down_seconds
         cause = {each: getattr(old, each) for each in ("time", "pod", "exit_code", "signal", "reason", "exception")}
         return msgspec.structs.replace(reported, **cause, down_seconds=down)
+    if old is not None and old.time == reported.time and _is_same_member(job, old, reported):
+        return msgspec.structs.replace(reported, pod=old.pod)  # its successor may have another name
     return reported if is_news or (old is not None and old.time == reported.time) else None
 
 
-def _is_same(old: LastRestart, reported: LastRestart) -> bool:
+def _is_same(job: str, old: LastRestart, reported: LastRestart) -> bool:
     """Whether the loss that the launchers report is the recorded one."""
-    return abs(old.time - reported.time) < (SAME_INCIDENT if old.pod == reported.pod else TOGETHER)
+    return abs(old.time - reported.time) < (SAME_INCIDENT if _is_same_member(job, old, reported) else TOGETHER)
+
+
+def _is_same_member(job: str, old: LastRestart, reported: LastRestart) -> bool:
+    return member_of(job, old.pod or "") == member_of(job, reported.pod or "")
 
 
 def _with_failure(job: Job, status: Status, report: Report) -> Status:
@@ -174,7 +185,7 @@ def _with_failure(job: Job, status: Status, report: Report) -> Status:
     culprit, last = report.failure, report.last_restart
     if culprit is None or last is None or culprit.member is None or culprit.member != last.member:
         return status
-    pod, reason = pod_name(job.key.name, culprit.member), culprit.reason or last.reason
+    pod, reason = present_pod(job.key.name, culprit.member, status), culprit.reason or last.reason
     failure = Failure.of(pod, culprit, reason, culprit.log_tail)
     return msgspec.structs.replace(status, failure=failure)
 

@@ -9,7 +9,7 @@ operator drops the other fields, but no condition.
 import msgspec
 
 from tftraining_api.manifests.memory_backup import has_volume
-from tftraining_api.model.names import Replica, pod_name
+from tftraining_api.model.names import Replica, member_of
 from tftraining_api.model.status import MEMORY_BACKUP, OOM_KILLED, Backup, ConditionStatus, Status
 from tftraining_operator.model.conditions import with_condition, without_condition
 from tftraining_operator.plan.context import Context, Draft
@@ -81,4 +81,4 @@ def _oom_killed(context: Context, draft: Draft) -> list[Replica]:
     if last is None or last.reason != OOM_KILLED or not is_news:
         return killed
     job = context.job.key.name
-    return [*killed, *(each for each in context.spec.gang if pod_name(job, each) == last.pod)]
+    return [*killed, *(each for each in context.spec.gang if str(each) == member_of(job, last.pod or ""))]

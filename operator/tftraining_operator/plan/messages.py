@@ -1,6 +1,7 @@
 """Messages about restarts, for people. This module never decides anything."""
 
 from tftraining.launch.failure.incident import signal_name
+from tftraining_api.model.names import member_of
 from tftraining_api.model.status import LastRestart
 
 _REASONS = {
@@ -22,7 +23,7 @@ def what_happened(job: str, last: LastRestart) -> str:
     """`worker-1 was killed (SIGKILL)`."""
     if last.reason in _ASKED_FOR:
         return _ASKED_FOR[last.reason]
-    who = (last.pod or "").removeprefix(f"{job}-") or "the gang"
+    who = member_of(job, last.pod or "") or "the gang"
     if last.reason in _REASONS:
         return f"{who} {_REASONS[last.reason]}"
     if last.exception:

@@ -16,7 +16,7 @@ from datetime import datetime
 import msgspec
 
 from tftraining.launch.roles import GANG_ROLES, is_outside_gang
-from tftraining_api.model.names import Replica, pod_name
+from tftraining_api.model.names import Replica, member_of
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS
@@ -34,6 +34,7 @@ from tftraining_operator.plan.incident import (
     log_tail,
     needs_replacement,
 )
+from tftraining_operator.plan.kueue_successors import admits_successors, find_unreplaceable, next_successors
 from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
 from tftraining_operator.plan.restart_policy import apply_rules, backoff, charge, exhausted
@@ -42,22 +43,20 @@ from tftraining_operator.plan.step import Event
 
 def restart_what_failed(context: Context, draft: Draft) -> Draft:
     """Restart the gang or its lost members, or fail the job when no restarts are left."""
-    lost = _find_lost(draft.gang)
     if context.spec.in_place:
-        if (change := _find_change(context, draft)) is not None:
-            return _restart(context, draft, change)
-        loss = find_loss(draft.gang)
-        if loss is None:
-            return draft
-        held = _held_by_queue(context, lost)
-        return _restart(context, draft, loss, None if held else lost)
-    incident = find_incident(draft.gang)
+        change = _find_change(context, draft)
+        incident = change or find_loss(draft.gang)
+    else:
+        change, incident = find_change(draft.gang), find_incident(draft.gang)
+        draft = _refund(context, draft) if incident is None else draft
     if incident is None:
-        return _refund(context, draft)
-    loss = None if find_change(draft.gang) else find_loss(draft.gang)
-    if loss is not None and _all_restart_alone(context, lost) and not _held_by_queue(context, lost):
-        return _restart(context, draft, loss, lost)
-    return _restart(context, draft, incident)
+        return _restart_unreplaceable(context, draft)
+    lost = _find_lost(draft.gang)
+    loss = None if change else _find_replaceable(context, draft, lost)
+    if loss is None:
+        needs_queue = change is None and _needs_queue(context, draft, lost)
+        return _restart(context, draft, _joined(context, draft, incident, lost) if needs_queue else incident)
+    return _restart(context, draft, loss, lost)
 
 
 class Lost(Frozen, frozen=True):
@@ -70,6 +69,13 @@ class Lost(Frozen, frozen=True):
 def _find_lost(gang: Gang) -> Lost:
     pods = tuple(pod for pod in gang.pods if needs_replacement(pod))
     return Lost(pods, (*gang.vanished, *(pod.replica for pod in pods)))
+
+
+def _find_replaceable(context: Context, draft: Draft, lost: Lost) -> Incident | None:
+    """The incident if new pods for the lost ones are enough."""
+    if _needs_queue(context, draft, lost) or not (context.spec.in_place or _all_restart_alone(context, lost)):
+        return None
+    return find_loss(draft.gang)
 
 
 def _find_change(context: Context, draft: Draft) -> Incident | None:
@@ -90,8 +96,8 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
     draft = _with_failure(draft, incident)
     incident, problem = apply_rules(context.spec, draft.status, incident)
     if lost is not None:
-        missed, joined = _is_missed(context, draft, incident), _is_joined(context, draft, incident, lost)
-        incident = msgspec.structs.replace(incident, missed=missed, joined=joined)
+        incident = _joined(context, draft, incident, lost)
+        incident = msgspec.structs.replace(incident, missed=_is_missed(context, draft, incident))
     restarts = charge(context.spec, draft.status, incident, context.now)
     if problem := problem or exhausted(context.spec, restarts, incident):
         return fail(context, draft, problem)
@@ -106,11 +112,14 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
 def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, now: datetime) -> Status:
     """The status that starts a new attempt of the gang."""
     attempt = status.attempt + 1
+    if incident.joined:  # charged and counted with the restart that is under way, which has become a larger one
+        restarts = msgspec.structs.replace(restarts, recreated=restarts.recreated + 1)
     answer = f"restarting the gang{_when(restarts)} as attempt {attempt}"
     status = without_backup(_restarting(status, restarts, incident, answer, now))
     return msgspec.structs.replace(
         status,
         attempt=attempt,
+        successors={},
         # An evaluator without a launcher does not go with the attempt.
         replaced={member: uid for member, uid in status.replaced.items() if is_outside_gang(member)},
         replicas={role: Counts(desired=old.desired, highest=old.highest) for role, old in status.replicas.items()},
@@ -124,6 +133,10 @@ def _with_replaced(context: Context, draft: Draft, restarts: Restarts, incident:
     answer = f"recreating its pod{_when(restarts)}; other members {_others(context, lost)}"
     status = _restarting(before, restarts, incident, answer, context.now)
     status = msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
+    if any(pod.queue_group for pod in draft.gang.pods):
+        named = [each for each in lost.replicas if each is not None]
+        numbers = next_successors(draft.gang.successors, named, context.observed.replicas)
+        status = msgspec.structs.replace(status, successors=numbers)
     if before.phase != "Running" or status.last_restart is None or not _all_restart_alone(context, lost):
         return status
     message = f"{incident.message}; recreating its pod; other members keep training"
@@ -167,13 +180,17 @@ def _last_restart(incident: Incident, now: datetime) -> LastRestart:
     return msgspec.structs.replace(last, exit_code=incident.exit_code, signal=incident.signal, exception=exception)
 
 
+def _joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -> Incident:
+    return msgspec.structs.replace(incident, joined=_is_joined(context, draft, incident, lost))
+
+
 def _is_missed(context: Context, draft: Draft, incident: Incident) -> bool:
     """Whether the launchers stopped because the pod went silent, and wait for its successor: their back-off has counted
     that."""
     last = draft.report.last_restart if draft.report else None
     if last is None or last.member is None or last.down_seconds is not None or last.reason not in LOST_MEMBER_REASONS:
         return False
-    return pod_name(context.job.key.name, last.member) == incident.pod_name
+    return last.member == member_of(context.job.key.name, incident.pod_name or "")
 
 
 def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -> bool:
@@ -182,7 +199,7 @@ def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -
     last = draft.status.last_restart
     if draft.status.phase != "Restarting" or last is None or last.exit_code is not None:
         return False
-    replaced = (last.pod or "").removeprefix(f"{context.job.key.name}-") in draft.status.replaced
+    replaced = member_of(context.job.key.name, last.pod or "") in draft.status.replaced
     if incident.charged or incident.pod is None or last.reason in LOST_MEMBER_REASONS or not replaced:
         return False
     return all(pod.created < last.time.replace(microsecond=0) for pod in lost.pods)  # pods tell seconds only
@@ -200,9 +217,27 @@ def _all_restart_alone(context: Context, lost: Lost) -> bool:
     return all(each is not None and context.spec.restarts_alone(each) for each in lost.replicas)
 
 
-def _held_by_queue(context: Context, lost: Lost) -> bool:
-    """Whether Kueue keeps a lost pod, and its name, until no pod of its group is left (manifests/kueue.py)."""
-    return bool(context.job.queue_labels) and any(each is None or each.traits.in_gang for each in lost.replicas)
+def _needs_queue(context: Context, draft: Draft, lost: Lost) -> bool:
+    """Whether the whole gang has to queue anew, because Kueue would admit no successor of a lost pod."""
+    if not any(each is None or each.traits.in_gang for each in lost.replicas):
+        return False
+    queued = bool(context.job.queue_labels)
+    if not queued and not any(pod.queue_group for pod in lost.pods):
+        return False
+    return not (queued and admits_successors(draft.gang.pods, lost.pods))
+
+
+def _restart_unreplaceable(context: Context, draft: Draft) -> Draft:
+    """The draft with a new attempt if the successor of a lost pod can never join the group of the others. That is part
+    of the restart that is under way."""
+    queued = bool(context.job.queue_labels)
+    pod = find_unreplaceable(draft.gang.pods, draft.gang.given_up) if queued else None
+    if pod is None:
+        return draft
+    last = draft.status.last_restart
+    message = f"the queue has no place for a successor of {pod.label}"
+    reason = (last.reason if last else None) or "PodDeleted"
+    return _restart(context, draft, Incident(reason=reason, message=message, charged=False, joined=last is not None))
 
 
 def _refund(context: Context, draft: Draft) -> Draft:

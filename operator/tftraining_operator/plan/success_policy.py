@@ -8,7 +8,7 @@ import msgspec
 
 from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.model.job import Problem
-from tftraining_api.model.names import CONTAINER, pod_name
+from tftraining_api.model.names import CONTAINER
 from tftraining_api.model.spec import JobSpec
 from tftraining_api.model.status import Failure, Status
 from tftraining_operator.model.launcher_report import ReportedResult
@@ -17,7 +17,7 @@ from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import Gang, count, finished
 from tftraining_operator.plan.incident import log_tail
-from tftraining_operator.plan.launcher_report import merged, with_reported
+from tftraining_operator.plan.launcher_report import merged, present_pod, with_reported
 from tftraining_operator.plan.readiness import why_not_started
 
 
@@ -68,7 +68,7 @@ def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]
     reason = result.reason or "Error"
     failure = draft.status.failure
     if result.member is not None:
-        name = pod_name(context.job.key.name, result.member)
+        name = present_pod(context.job.key.name, result.member, draft.status)
         failure = Failure.of(name, result, reason, log_tail(pod))
     restarts = merged(draft.status.restarts, result.ledger)
     status = msgspec.structs.replace(draft.status, restarts=restarts, failure=failure)

@@ -52,6 +52,7 @@ def resume(context: Context, draft: Draft) -> Draft:
         replaced={
             pod.label: pod.uid for pod in context.observed.replicas if pod.replica in draft.gang.wanted_evaluators
         },
+        successors={},
         replicas={role: Counts(desired=each.desired, highest=each.highest) for role, each in old.replicas.items()},
         # The program may have been corrected.
         restarts=msgspec.structs.replace(old.restarts, same_failure=None),

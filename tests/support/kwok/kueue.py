@@ -121,6 +121,12 @@ class Queue:
         items = self._plane.request("GET", f"{self._local}/workloads")["items"]
         return {each["metadata"]["name"]: each for each in items}
 
+    def admitted_at(self, workload: str) -> str:
+        """When the Workload was admitted."""
+        conditions = self.workloads()[workload]["status"]["conditions"]
+        (admitted,) = (each for each in conditions if (each["type"], each["status"]) == ("Admitted", "True"))
+        return str(admitted["lastTransitionTime"])
+
     def reserved(self) -> int:
         """How many pods have their quota."""
         usage = self._plane.request("GET", self._cluster).get("status", {}).get("flavorsReservation") or ()

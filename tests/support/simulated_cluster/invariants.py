@@ -54,6 +54,10 @@ def _one_pod_a_name(observed: Observed, step: Step) -> None:
     wanted = [pod["metadata"]["name"] for pod in step.create_pods]
     assert len(wanted) == len(set(wanted))
     assert not set(wanted) & {pod.name for pod in observed.pods}
+    alive = {(pod.replica.role, str(pod.replica.index)) for pod in observed.replicas if pod.replica and not pod.ended}
+    labels = [pod["metadata"]["labels"] for pod in step.create_pods]
+    places = [(each[LABEL_ROLE], each.get(LABEL_INDEX, "")) for each in labels]
+    assert len(places) == len(set(places)) and not alive & set(places), "never two live pods of one index"
 
 
 def _one_attempt_at_a_time(observed: Observed, step: Step) -> None:

@@ -4,6 +4,7 @@ import copy
 from collections.abc import Iterable
 
 from tests.support.simulated_cluster.apiserver import DONE, ApiServer, stamp
+from tests.support.simulated_cluster.kueue import SimulatedKueue
 from tests.support.simulated_cluster.nodes import SimulatedNodes
 from tftraining_api.model.spec import Manifest
 
@@ -15,9 +16,10 @@ UNMOUNTED: Manifest = {"phase": "Pending", "conditions": [UNPREPARED]}
 class Kubelet:
     """All nodes at once. Pods are called by their names."""
 
-    def __init__(self, api: ApiServer, nodes: SimulatedNodes) -> None:
+    def __init__(self, api: ApiServer, nodes: SimulatedNodes, kueue: SimulatedKueue) -> None:
         self._api = api
         self._nodes = nodes
+        self._kueue = kueue
         self.launcher_secrets: dict[str, int] = {}  # what launchers have read, by the UID of their pod
 
     def start(self, *names: str, ready: bool = True) -> None:
@@ -36,6 +38,7 @@ class Kubelet:
         """Start every pod that waits for nothing; whether there was one. Launchers make training pods ready, or not."""
         idle = [name for name, pod in self._api.pods.items() if pod["status"] in (PENDING, UNMOUNTED)]
         idle = [name for name in idle if self._kubelet_reachable(name) and self._nodes.pick_node()]
+        idle = [name for name in idle if not self._kueue.is_gated(self._api.pods[name])]
         for name in idle:
             if "deletionTimestamp" not in self._api.pods[name]["metadata"]:
                 self.start(name, ready=not launched or name.endswith("-cleanup"))
@@ -45,9 +48,22 @@ class Kubelet:
         """Carry out the deletions that were asked for; whether there was one."""
         gone = [name for name, pod in self._api.pods.items() if "deletionTimestamp" in pod["metadata"]]
         gone = [name for name in gone if self._kubelet_reachable(name)]
+        kept = [name for name in gone if "finalizers" in self._api.pods[name]["metadata"]]
         for name in gone:
-            del self._api.pods[name]
-        return bool(gone)
+            if name not in kept:
+                del self._api.pods[name]
+        ended = [name for name in kept if self._end_deleted(self._api.pods[name])]
+        return self._kueue.act() or bool(ended) or len(gone) > len(kept)
+
+    def _end_deleted(self, pod: Manifest) -> bool:
+        """End the containers of a pod whose object a finalizer keeps; whether any ran. Nobody ends a pod without a
+        node."""
+        if pod["status"]["phase"] in DONE or "nodeName" not in pod["spec"]:
+            return False
+        if pod["status"].get("containerStatuses"):
+            self.exit(pod["metadata"]["name"], 137)
+        pod["status"]["phase"] = "Failed"
+        return True
 
     def exit(self, name: str, code: int, reason: str = "", message: str = "") -> None:
         """The main container of the pod ends; 137 is SIGKILL."""

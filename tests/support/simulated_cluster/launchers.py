@@ -15,7 +15,7 @@ from tests.support.simulated_cluster.apiserver import DONE, ApiServer
 from tests.support.simulated_cluster.kubelet import Kubelet
 from tests.support.simulated_cluster.nodes import SimulatedNodes
 from tftraining.launch.failure.same_failure import SameFailure
-from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_ROLE, member_of
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.model.launcher_report import parse_report
 from tftraining_operator.model.observed import LauncherReport
@@ -123,7 +123,7 @@ class SimulatedLaunchers:
         back = [name for name in gone if name in self.running]
         for name in back:
             self.joined[name] = self.running[name]
-            self._kubelet.start(f"{self._job}-{name}")
+            self._kubelet.start(self._pod_of(name))
         return bool(back)
 
     def _tick_alone(self, gone: list[str]) -> bool:
@@ -134,7 +134,7 @@ class SimulatedLaunchers:
         for name in back:
             self.joined[name] = self.running[name]
             self._last["downSeconds"] = 1.1
-            self._kubelet.start(f"{self._job}-{name}")
+            self._kubelet.start(self._pod_of(name))
         self.missed = {*self.missed, *news} - set(back)
         return bool(back or news)
 
@@ -200,9 +200,7 @@ class SimulatedLaunchers:
         for member in self.running:
             head = {**culprit, "verdict": verdict, "reason": reason, "message": words, "ledger": self.whole_ledger}
             code = 0 if verdict == "Succeeded" else 1
-            self._kubelet.exit(
-                f"{self._job}-{member}", code, message=f"tftraining/1 {json.dumps(head)}\nthe last line\n"
-            )
+            self._kubelet.exit(self._pod_of(member), code, message=f"tftraining/1 {json.dumps(head)}\nthe last line\n")
 
     def advance(self, epoch: int, step: int, epochs: int = 10, **metrics: float) -> None:
         """The training has come this far."""
@@ -260,7 +258,7 @@ class SimulatedLaunchers:
     @property
     def pods(self) -> dict[str, Manifest]:
         """The training pods of the job by their short names."""
-        return {name.removeprefix(f"{self._job}-"): pod for name, pod in self._training_pods()}
+        return {member_of(self._job, name): pod for name, pod in self._training_pods()}
 
     @property
     def running(self) -> dict[str, str]:
@@ -321,7 +319,7 @@ class SimulatedLaunchers:
             epoch = (self.progress or {}).get("epoch", 1) - 1
             self.last |= {"downSeconds": 1.1, "resumedFromEpoch": epoch, "resumedFromStep": step, "lostSteps": 3}
         for member in running:
-            self._kubelet.start(f"{self._job}-{member}")
+            self._kubelet.start(self._pod_of(member))
 
     def _stop(self, member: str, reason: str, charged: bool, **ended: Any) -> None:
         epoch = (self.progress or {}).get("epoch")
@@ -340,7 +338,11 @@ class SimulatedLaunchers:
         self.last |= {"downSeconds": None, "resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None}
         self.last["alone"] = alone
         for each in () if alone else set(self.running) & set(self.joined):
-            self._kubelet.start(f"{self._job}-{each}", ready=False)
+            self._kubelet.start(self._pod_of(each), ready=False)
+
+    def _pod_of(self, member: str) -> str:
+        """The name of the member's pod."""
+        return str(self.pods[member]["metadata"]["name"])
 
     def _alone(self, member: str) -> bool:
         scope = self.settings()["scope"] if self.pods else "Job"

@@ -10,16 +10,17 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Self
 
-from tests.support.simulated_cluster.apiserver import ApiServer, Rejected, Snapshot
+from tests.support.simulated_cluster.apiserver import DONE, ApiServer, Rejected, Snapshot
 from tests.support.simulated_cluster.builders import JobBuilder
 from tests.support.simulated_cluster.invariants import hold_invariants
 from tests.support.simulated_cluster.kubelet import Kubelet
+from tests.support.simulated_cluster.kueue import SimulatedKueue
 from tests.support.simulated_cluster.launchers import SimulatedLaunchers
 from tests.support.simulated_cluster.nodes import SimulatedNodes
 from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job, parse_job
-from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_ROLE
+from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Status
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
@@ -45,7 +46,8 @@ class SimulatedCluster:
     def __init__(self, job: JobBuilder) -> None:
         self.api = ApiServer(job.raw())
         self.nodes = SimulatedNodes(self.api)
-        self.kubelet = Kubelet(self.api, self.nodes)
+        self.kueue = SimulatedKueue(self.api)
+        self.kubelet = Kubelet(self.api, self.nodes, self.kueue)
         self.launched = "InPlace" in str(job.raw()["spec"].get("restartPolicy"))
         self.launchers = SimulatedLaunchers(self.api, self.nodes, self.kubelet)
         self.launcher_report: LauncherReport | None = None
@@ -79,6 +81,13 @@ class SimulatedCluster:
         uid = self.api.job["metadata"]["uid"]
         labels = [pod["metadata"]["labels"] for pod in self.api.pods.values() if owned_by(pod, uid)]
         return {each[LABEL_ATTEMPT] for each in labels if each[LABEL_ROLE] != "evaluator"}
+
+    def live_places(self) -> list[tuple[str, str]]:
+        """Role and index of each of the job's pods whose program may run."""
+        uid = self.api.job["metadata"]["uid"]
+        alive = [pod for pod in self.api.pods.values() if owned_by(pod, uid) and pod["status"]["phase"] not in DONE]
+        labels = [pod["metadata"]["labels"] for pod in alive]
+        return [(each[LABEL_ROLE], each[LABEL_INDEX]) for each in labels if LABEL_INDEX in each]
 
     # --- the operator
 
@@ -237,8 +246,11 @@ class SimulatedCluster:
 
     def _create_pod(self, pod: Manifest) -> None:
         """Create the pod; what is held against the plan in the invariants is held here against what really is."""
-        if pod["metadata"]["labels"][LABEL_ROLE] in GANG_ROLES:
-            assert self.attempts() <= {pod["metadata"]["labels"][LABEL_ATTEMPT]}
+        labels = pod["metadata"]["labels"]
+        if labels[LABEL_ROLE] in GANG_ROLES:
+            assert self.attempts() <= {labels[LABEL_ATTEMPT]}
+            place = (labels[LABEL_ROLE], labels[LABEL_INDEX])
+            assert pod["metadata"]["name"] in self.api.pods or place not in self.live_places(), "two live pods of one"
         self.api.create_pod(pod)
 
     def _record_events(self, step: Step) -> None:

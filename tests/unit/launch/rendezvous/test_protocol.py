@@ -150,3 +150,13 @@ async def test_a_peer_that_does_not_read_is_disconnected() -> None:
         for _ in range(1000):
             chief.send({"text": "x" * 60_000})
         assert chief.is_aborted
+
+
+@pytest.mark.parametrize("nonce", [b'"\\ud800"', b'"\\u00e9"', b"[]", b"null", b"7"])
+async def test_a_greeting_that_no_launcher_sends_ends_the_connection_only(nonce: bytes) -> None:
+    # Whoever has the chief's address may send it: nothing of it is signed.
+    reader = asyncio.StreamReader()
+    reader.feed_data(b'{"tftraining":1,"nonce":' + nonce + b"}\n")
+    async with pair() as (_, (_, writer)):
+        with pytest.raises(ProtocolError, match="greets like no launcher"):
+            await connect(reader, writer, SECRET, {"type": "hello"})

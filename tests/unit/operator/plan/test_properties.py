@@ -18,6 +18,7 @@ from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launch
 from tests.support.simulated_cluster.simulation import SimulatedCluster, nodes_of
 from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.indexes import chosen
+from tftraining_api.model.names import QUEUE_GROUP, member_of
 from tftraining_operator.model.observed import owned_by
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "20"))
@@ -68,7 +69,7 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
     others = st.sets(st.sampled_from(["chief", "ps", "evaluator"]))
     rest: dict[str, st.SearchStrategy[Any]] = {
         "storage": st.sampled_from([True, True, False]),
-        "queue": st.sampled_from([False, False, True]),
+        "queue": st.booleans(),
         "restartPolicy__maxRestarts": st.integers(0, 3),
         "restartPolicy__sameFailureLimit": st.sampled_from([0, 2, 2, 3]),
         "restartPolicy__budgetReset": st.sampled_from(["OnProgress", "Never"]),
@@ -275,6 +276,24 @@ class Life(RuleBasedStateMachine):
         self.blows += self._on(which, self._running if how in ("evict", "announce") else self._existing, ways[how])
 
     @rule(which=ANY)
+    def a_successor_is_lost_too(self, which: int) -> None:
+        """Under a queue, and so with a name that counts on."""
+        names = [name for name in self._running() if "kueue" in str(self.cluster.api.pods[name]["metadata"]["labels"])]
+        for _ in range(2 if names else 0):
+            self.a_pod_is_taken(which, "delete", 5)
+            self.cluster.run()
+
+    @rule()
+    def the_queue_takes_its_quota_back(self) -> None:
+        """Kueue preempts the job, or somebody stops its queue."""
+        said = {"type": "TerminationTarget", "status": "True", "reason": "WorkloadEvictedDueToPreempted"}
+        for name, pod in list(self.cluster.api.pods.items()):
+            if QUEUE_GROUP in pod["metadata"]["labels"] and pod["status"]["phase"] in ("Pending", "Running"):
+                self.cluster.kubelet.condition(name, said)
+                self.cluster.api.delete_pod(name, 30)
+                self.blows += 1
+
+    @rule(which=ANY)
     def what_waits_beside_the_gang_ends(self, which: int) -> None:
         """An evaluator has seen enough, a cleanup is done."""
         self._on(which, self._aside, lambda name: self.cluster.kubelet.exit(name, 0, message='{"removed": 1}'))
@@ -450,7 +469,7 @@ class Life(RuleBasedStateMachine):
         if who == "chief" and spec.get("successPolicy") == "AllWorkers":
             return any(f"-{role}-" in name for role in ("chief", "worker"))
         chief = "chief-0" if "chief" in spec["replicaSpecs"] else "worker-0"
-        return name == self.cluster.name(chief if who == "chief" else "cleanup")
+        return member_of("mnist", name) == (chief if who == "chief" else "cleanup")
 
     def _on(self, which: int, names: Callable[[], list[str]], act: Callable[[str], object]) -> int:
         """Do something to one of the pods, if there is any; how many it was done to."""
@@ -474,7 +493,7 @@ class Life(RuleBasedStateMachine):
             for role, counts in self.cluster.status.replicas.items()
             for index in set(range(counts.desired)) - chosen(counts.completed_indexes, range(counts.desired))
         }
-        return wanted - set(self.cluster.pods) - {"evaluator-0"}
+        return wanted - {member_of("mnist", name) for name in self.cluster.api.pods} - {"evaluator-0"}
 
     def _is_free_to_make_pods(self) -> bool:
         """Whether no pod is in the way, and the longest pause is over."""

@@ -19,9 +19,8 @@ from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.stored_copy import StoredCopy
 from tftraining.launch.rendezvous.copy_client import CopyClient
 from tftraining.launch.rendezvous.copy_server import CopyServer, describe
-from tftraining.launch.rendezvous.protocol import Frame
+from tftraining.launch.rendezvous.protocol import FRAME_ERRORS, Frame
 
-FRAME_ERRORS = (KeyError, TypeError, ValueError)
 FIND_SECONDS = 5.0  # for the look whether a copy is there: a storage that hangs delays the gang's start by this
 LOAD_SECONDS = 30.0  # for a copy in the job's storage; the members import TensorFlow meanwhile
 REMOVE_SECONDS = 5.0

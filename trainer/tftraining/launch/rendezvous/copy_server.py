@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tftraining.launch.process.copy_files import Name, OutgoingCopy
-from tftraining.launch.rendezvous.protocol import COPIES, FRAME_BYTES, Channel, Frame, ProtocolError, accept
+from tftraining.launch.rendezvous.protocol import (
+    COPIES,
+    FRAME_BYTES,
+    FRAME_ERRORS,
+    Channel,
+    Frame,
+    ProtocolError,
+    accept,
+)
 
 TRANSFERS = 8  # chunks at once; transfers take turns by chunks
 MEMBERS = 64  # that fetch or wait; a further one is refused
@@ -85,7 +93,7 @@ class CopyServer:
         """Send the copy that the member names, or why not."""
         try:
             copy = self._find(order)
-        except (KeyError, TypeError, ValueError) as error:
+        except FRAME_ERRORS as error:
             channel.send({"type": "refused", "why": describe(error)})
             return
         self._members.add(writer)

@@ -24,6 +24,8 @@ UNSENT_BYTES = 4 * FRAME_BYTES  # a peer that leaves this much unread counts as 
 HANDSHAKE_SECONDS = 5.0
 CHUNK_BYTES = 256 * 1024
 RENDEZVOUS, COPIES = b"tftraining/1", b"tftraining/1 copies"  # the purposes of a connection
+# What the reading of an invalid frame of a member may raise; JSON has numbers that no integer can be (1e999).
+FRAME_ERRORS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 Frame = dict[str, Any]
 _encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would create an encoder for each frame
@@ -177,7 +179,10 @@ async def connect(
     greeting = _parse(await _with_timeout(_read_line(reader)))
     if greeting.get("tftraining") != 1:
         raise ProtocolError("the server at this address is no launcher of a compatible version")
-    channel = Channel(reader, writer, _derive_key(purpose, secret, str(greeting.get("nonce")), own_nonce), b"member")
+    nonce = greeting.get("nonce")
+    if not isinstance(nonce, str) or not nonce.isascii():
+        raise ProtocolError("the server at this address greets like no launcher")
+    channel = Channel(reader, writer, _derive_key(purpose, secret, nonce, own_nonce), b"member")
     writer.write(own_nonce.encode() + b"\n")
     channel.send(first_frame)
     return channel

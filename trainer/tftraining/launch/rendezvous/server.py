@@ -15,10 +15,9 @@ from typing import Any
 from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE, drop_stale_echoes
-from tftraining.launch.rendezvous.protocol import FRAME_BYTES, Channel, ProtocolError, accept
+from tftraining.launch.rendezvous.protocol import FRAME_BYTES, FRAME_ERRORS, Channel, ProtocolError, accept
 
 TICKS_PER_TIMEOUT = 6  # ticks of the coordinator in one member timeout
-FRAME_ERRORS = (KeyError, TypeError, ValueError, AttributeError)  # the coordinator's errors for an invalid frame
 BACKLOG = 4096  # connections that a gang of thousands opens at once; the kernel has its own limit (net.core.somaxconn)
 UNAUTHENTICATED_LIMIT = 64  # unauthenticated connections allowed beyond the size of the gang
 
