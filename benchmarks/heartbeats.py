@@ -1,25 +1,27 @@
-"""What a large gang costs the launcher of its chief: heartbeats, the greeting of all at once, and `/status`.
+"""What a large gang costs the launcher of its chief: the start of all at once, heartbeats, restarts, and `/status`.
 
 `python -m benchmarks.heartbeats` starts one real launcher, that of worker-0 with a program that sleeps, for gangs of
-100, 1,000 and 3,000 members, and lets the others (`heartbeat_members`, in a few processes) join, start their round and
-beat as real launchers do, all by way of loopback. Measured, from outside: CPU seconds a second of the launcher with
-nobody at its `/status` and with one client that waits for changes; how old an echo becomes at most (a member whose echo
-is older than 2.5 s ends its program); the time until all have joined and all run; size and CPU time of `/status`. The
-floor is a bare asyncio server that answers as many messages of the same sizes. The last line is JSON. It must never
-judge.
+100, 1,000 and 3,000 members, and lets the others (`heartbeat_members`, in a few processes) join, start their round,
+beat, stop and start again as real launchers do, all by way of loopback. Measured, from outside: CPU seconds a second of
+the launcher with nobody at its `/status` and with one client that waits for changes; how old the last echo of a member
+becomes at most in each phase (a member whose echo is older than 2.5 s ends its program); the time until all have joined
+and all run; the time from the kill of one member's program until all run the next round; whether rounds overlap; size
+and CPU time of `/status`. The floor is a bare asyncio server with the same choreography and messages of the same sizes.
+The last line is JSON. It must never judge.
 """
 
 import argparse
-import asyncio
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,34 +29,16 @@ from typing import Any
 from benchmarks.process_usage import cpu_seconds, resident_mib
 from tests.support.http_pages import read_page
 from tests.support.ports import free_ports
+from tests.support.simulated_gang.connected_members import RoundLog, overlaps
 from tests.support.simulated_gang.simulation import hello, make_coordinator
 from tftraining.launch.http.pages import gang_status, gang_summary
 
 UID = "0d9c2f5e"
 SECRET = "a secret of the benchmark"
-ECHO = b"e" * 125 + b"\n"  # as long as a signed answer to a heartbeat
 SETTLE_SECONDS = 3.0
-LONGEST_START = 120.0
+EPOCH_SECONDS = 4.0  # the simulated members make a new epoch in 2.5 s
 LOOKS = 10
 PROCESSES = 2
-
-
-class Echo(asyncio.Protocol):
-    """The floor: a server that answers all data with a line."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait: the client sends first."""
-        self._transport: Any = transport
-
-    def data_received(self, data: bytes) -> None:
-        """Answer a heartbeat; on loopback, one heartbeat is one segment."""
-        self._transport.write(ECHO)
-
-
-async def echo(port: int) -> None:
-    """Serve until killed."""
-    server = await asyncio.get_running_loop().create_server(Echo, "127.0.0.1", port, backlog=1024)
-    await server.serve_forever()
 
 
 class Crowds:
@@ -79,19 +63,40 @@ class Crowds:
         return [self._next(process, what) for process in self._processes]
 
     def counts(self) -> dict[str, float]:
-        """The sums since the last call, and the oldest echo of all."""
-        for process in self._processes:
-            process.stdin.write("\n")
-            process.stdin.flush()
+        """The sums since the last call, the slowest echo and the oldest lease of all."""
+        self._order("counts")
         told = self.hear("counts")
         sums = {name: sum(each[name] for each in told) for name in ("beats", "echoes", "lost")}
-        return {**sums, "oldestEcho": max(each["oldestEcho"] for each in told)}
+        return {**sums, **{name: max(each[name] for each in told) for name in ("slowestEcho", "oldestLease")}}
+
+    def restart(self) -> float:
+        """Seconds from the kill of one member's program until all members run the next round."""
+        self._order("kill", self._processes[:1])
+        killed = self._next(self._processes[0], "killed")["at"]
+        return float(max(each["at"] for each in self.hear("running")) - killed)
+
+    def check_rounds(self, expected: int) -> dict[str, float]:
+        """The number of rounds, of those that overlap, and of starts that did not happen exactly once."""
+        self._order("rounds")
+        rounds: dict[int, RoundLog] = {}
+        for each in self.hear("rounds"):
+            for number, (starts, first, last) in each["rounds"].items():
+                log = rounds.setdefault(int(number), RoundLog())
+                log.starts.update(starts)
+                log.first_start, log.last_end = min(log.first_start, first), max(log.last_end, last)
+        once = sum(count == 1 for log in rounds.values() for count in log.starts.values())
+        return {"rounds": len(rounds), "overlaps": overlaps(rounds), "wrong_starts": expected - once}
 
     def end(self) -> None:
         """Kill all processes."""
         for process in self._processes:
             process.kill()
             process.wait()
+
+    def _order(self, what: str, processes: Sequence[Any] = ()) -> None:
+        for process in processes or self._processes:
+            process.stdin.write(f"{what}\n")
+            process.stdin.flush()
 
     def _next(self, process: Any, what: str) -> dict[str, Any]:
         for line in process.stdout:
@@ -160,49 +165,88 @@ def cpu_share(pid: int, seconds: float) -> float:
     return (cpu_seconds(pid) - before) / (time.monotonic() - begun)
 
 
-def floor(members: int, seconds: float) -> dict[str, float]:
+@dataclass(frozen=True)
+class Times:
+    """How long to measure: `seconds` of calm, and `restarts` with so many seconds of training before each."""
+
+    seconds: float
+    restarts: int
+
+
+def floor(members: int, times: Times) -> dict[str, float]:
     """Measure the bare server under the same load."""
     (port,) = free_ports(1)
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.heartbeats", "--echo", str(port)]) as server:
+    told = [str(port), str(members - 1)]
+    with subprocess.Popen([sys.executable, "-m", "benchmarks.heartbeat_floor", *told]) as server:
         crowds = Crowds(port, 1, members - 1, "--bare")
         try:
-            crowds.hear("running")
-            time.sleep(SETTLE_SECONDS)
+            started = start_of(crowds)
             crowds.counts()
-            share = cpu_share(server.pid, seconds)
+            share = cpu_share(server.pid, times.seconds)
             counts = crowds.counts()
-            return {"floor_cpu": share, "floor_us_a_beat": _each(share, counts["echoes"] / seconds)}
+            calm = {"cpu": share, "us_a_beat": _each(share, counts["echoes"] / times.seconds)}
+            found = {**started, **calm, **restarts_of(crowds, server.pid, members, times)}
+            kept = ("running_s", "cpu", "us_a_beat", "restart_s", "restart_slowest_s", "restart_cpu_s")
+            return {f"floor_{name}": found[name] for name in kept}
         finally:
             crowds.end()
             server.kill()
 
 
-def gang(members: int, seconds: float) -> dict[str, float]:
+def start_of(crowds: Crowds) -> dict[str, float]:
+    """Seconds from the first connection until all have joined and all run."""
+    begun = min(each["at"] for each in crowds.hear("dials"))
+    joined, running = (max(each["at"] for each in crowds.hear(what)) for what in ("joined", "running"))
+    time.sleep(SETTLE_SECONDS)
+    return {"joined_s": joined - begun, "running_s": running - begun}
+
+
+def restarts_of(crowds: Crowds, pid: int, members: int, times: Times) -> dict[str, float]:
+    """The times of the restarts, each after an epoch of training, and the CPU seconds of the server in one."""
+    took, cpu = [], []
+    for _ in range(times.restarts):
+        time.sleep(EPOCH_SECONDS)
+        before = cpu_seconds(pid)
+        took.append(crowds.restart())
+        cpu.append(cpu_seconds(pid) - before)
+    counts, expected = crowds.counts(), (members - 1) * (times.restarts + 1)
+    return {
+        "restart_s": statistics.median(took),
+        "restart_slowest_s": max(took),
+        "restart_cpu_s": statistics.median(cpu),
+        "oldest_lease_at_restart_s": counts["oldestLease"],
+        "lost_at_restart": counts["lost"],
+        **crowds.check_rounds(expected),
+    }
+
+
+def gang(members: int, times: Times) -> dict[str, float]:
     """Measure a real launcher with its gang."""
     with tempfile.TemporaryDirectory() as place, launcher(Path(place), members) as (pid, port, status):
         crowds = Crowds(port, 1, members - 1, f"--uid={UID}")
         try:
-            begun = min(each["at"] for each in crowds.hear("dials"))
-            joined, running = (max(each["at"] for each in crowds.hear(what)) for what in ("joined", "running"))
-            time.sleep(SETTLE_SECONDS)
+            started = start_of(crowds)
             start = crowds.counts()
-            share = cpu_share(pid, seconds)
+            share = cpu_share(pid, times.seconds)
             counts = crowds.counts()
             waiting = Waiting(status)
-            watched = cpu_share(pid, seconds)
+            watched = cpu_share(pid, times.seconds)
             waiting.end()
+            crowds.counts()
             return {
+                **started,
                 "cpu": share,
                 "cpu_watched": watched,
                 "answers": waiting.answers,
-                "us_a_beat": _each(share, counts["echoes"] / seconds),
-                "beats_s": counts["beats"] / seconds,
-                "oldest_echo_s": counts["oldestEcho"],
+                "us_a_beat": _each(share, counts["echoes"] / times.seconds),
+                "beats_s": counts["beats"] / times.seconds,
+                "slowest_echo_s": counts["slowestEcho"],
+                "oldest_lease_s": counts["oldestLease"],
                 "lost": counts["lost"],
-                "joined_s": joined - begun,
-                "running_s": running - begun,
                 "lost_at_start": start["lost"],
-                "oldest_echo_at_start_s": start["oldestEcho"],
+                "slowest_echo_at_start_s": start["slowestEcho"],
+                "oldest_lease_at_start_s": start["oldestLease"],
+                **restarts_of(crowds, pid, members, times),
                 "status_ms": _of_status(status),
                 "rss_mib": resident_mib(pid),
             }
@@ -245,17 +289,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.heartbeats", description=__doc__.partition("\n")[0])
     parser.add_argument("--members", type=int, nargs="+", default=[100, 1000, 3000])
     parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each measurement")
-    parser.add_argument("--echo", type=int, metavar="PORT", help=argparse.SUPPRESS)
+    parser.add_argument("--restarts", type=int, default=5, help="restarts of each gang")
     options = parser.parse_args(arguments)
-    if options.echo:
-        return asyncio.run(echo(options.echo))
+    times = Times(options.seconds, options.restarts)
     found: dict[str, dict[str, float]] = {}
     for members in options.members:
-        told = {**floor(members, options.seconds), **gang(members, options.seconds), **pages(members)}
+        told = {**floor(members, times), **gang(members, times), **pages(members)}
         found[str(members)] = {name: round(value, 3) for name, value in told.items()}
         print(f"{members} members: {found[str(members)]}", flush=True)
     print(json.dumps({**found, "load_average": round(os.getloadavg()[0], 1)}))
-    return None
 
 
 if __name__ == "__main__":
