@@ -2,6 +2,12 @@
 
 import signal
 
+from hypothesis import settings
+
+# A case may take longer than Hypothesis' 200 ms: all tiers share the machine's two processors.
+settings.register_profile("tests", deadline=None)
+settings.load_profile("tests")
+
 
 def pytest_configure() -> None:
     """Let the programs that tests start be interrupted: a shell without job control starts a command in the background

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed import packages
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chart import CHART
 from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
@@ -60,6 +61,7 @@ class Version:
 @contextmanager
 def earlier(revision: str) -> Iterator[Version]:
     """The sources of a revision. CalledProcessError if Git does not know it."""
+    packages.need("git")
     command = ["git", "-C", str(REPOSITORY), "archive", revision, *PACKAGES, "charts", "crds"]
     archive = subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
     with tempfile.TemporaryDirectory(prefix="tftraining-upgrade-") as folder:

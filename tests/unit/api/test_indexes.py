@@ -23,7 +23,7 @@ def test_a_huge_run_costs_nothing() -> None:
     assert chosen("0-999999999", [3]) == {3}
 
 
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=50)
 @given(st.sets(st.integers(0, 40)))
 def test_what_is_packed_is_chosen(indexes: set[int]) -> None:
     assert chosen(pack(indexes), range(41)) == indexes

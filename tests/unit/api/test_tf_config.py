@@ -106,7 +106,7 @@ def jobs(draw: st.DrawFn, launched: bool) -> JobBuilder:
     return job
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data(), st.booleans())
 def test_a_program_is_told_the_same_whoever_makes_it(data: st.DataObject, launched: bool) -> None:
     job = data.draw(jobs(launched))

@@ -47,7 +47,7 @@ def points(series: Series, name: str = "loss") -> list[tuple[int, float]]:
 
 
 @given(st.lists(REPORTS, max_size=60), st.integers(1, 20))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_any_reports_give_rising_steps_and_a_bounded_series(reports: list[Any], repeats: int) -> None:
     series = Series()
     for number in range(repeats):
@@ -133,7 +133,7 @@ def test_a_value_that_is_no_finite_number_is_left_out(value: Any) -> None:
 
 
 @given(st.integers(1, 1500), st.integers(1, 1500))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 def test_a_series_thinned_twice_has_the_rows_of_a_series_thinned_once(before: int, more: int) -> None:
     whole = trained(range(before + more))
     once = from_json(whole.to_json())
@@ -145,7 +145,7 @@ def test_a_series_thinned_twice_has_the_rows_of_a_series_thinned_once(before: in
 
 
 @given(st.lists(st.floats(0.05, 3.0), min_size=1, max_size=40), st.floats(0, 2**31))
-@settings(derandomize=True, max_examples=50, deadline=None)
+@settings(derandomize=True, max_examples=50)
 def test_a_series_without_steps_and_epochs_can_be_read_back(pauses: list[float], start: float) -> None:
     series = Series()
     for time in itertools.accumulate(pauses, initial=start):
@@ -210,7 +210,7 @@ def test_a_lost_pod_is_one_mark_with_the_cause_that_the_operator_knows() -> None
         ),
     )
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_foreign_json_is_a_series_or_a_value_error(raw: Any) -> None:
     try:
         assert size(from_json(raw)) <= history.SERIES_BYTES

@@ -171,7 +171,7 @@ def copies(*directories: Path) -> list[list[tuple[int, int]]]:
     return [held(str(each)) for each in directories]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_a_kill_at_any_moment_costs_one_copy_at_most(data: st.DataObject) -> None:
     """Members copy in lockstep: none begins copy n + 1 before all have completed copy n."""

@@ -187,7 +187,7 @@ deed = st.builds(Deed, st.floats(0, SECONDS), st.integers(0, 1), st.sampled_from
 
 
 # Without shrinking: each example takes a tenth of a second.
-@settings(max_examples=12, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=12, phases=[Phase.explicit, Phase.generate])
 @example((Surroundings(cuts=[(20, 25)]), Surroundings(cuts=[(60, 25)])), [])
 @given(st.tuples(surroundings, surroundings), st.lists(deed, max_size=4))
 def test_never_two_leaders(around: tuple[Surroundings, Surroundings], deeds: list[Deed]) -> None:

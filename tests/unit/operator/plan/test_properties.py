@@ -22,7 +22,7 @@ from tftraining_api.model.names import QUEUE_GROUP, member_of
 from tftraining_operator.model.observed import owned_by
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "20"))
-PROFILE = settings(derandomize=True, database=None, deadline=None, max_examples=EXAMPLES, stateful_step_count=30)
+PROFILE = settings(derandomize=True, database=None, max_examples=EXAMPLES, stateful_step_count=30)
 STORMY = settings(PROFILE, max_examples=EXAMPLES * 5 // 3)
 ANY = st.integers(0, 7)
 NODES = st.sampled_from(["node-a", "node-b", "node-c", "node-d"])
