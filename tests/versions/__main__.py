@@ -21,7 +21,7 @@ from testbed.shell import cache_dir
 from tests.support.repository import REPOSITORY
 
 VERSIONS = ("2.15", "2.16", "2.18", "2.21")
-PACKAGES = ("scikit-learn", "tqdm", "pytest", "pytest-asyncio", "pytest-timeout")
+PACKAGES = ("scikit-learn", "tqdm", "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
 LESSONS = "tests/processes/client/test_lessons.py"
 BACKUPS = "tests/processes/client/test_fit_backups.py"
 # What a column of the table shows, and the test that it comes from.
