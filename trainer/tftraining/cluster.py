@@ -60,7 +60,13 @@ def scaled(rate: float, environment: Mapping[str, str] | None = None) -> float:
     """
     values = os.environ if environment is None else environment
     workers = int(values.get("TFTRAINING_WORKERS", "1"))
-    return rate * workers / int(values.get("TFTRAINING_MAX_WORKERS", workers))
+    return rate * workers / full_gang(workers, values)
+
+
+def full_gang(workers: int, environment: Mapping[str, str] | None = None) -> int:
+    """The number of workers that train when all members are there; without a launcher, those that train, `workers`."""
+    values = os.environ if environment is None else environment
+    return int(values.get("TFTRAINING_MAX_WORKERS", workers))
 
 
 def _task(config: dict[str, Any]) -> Task:

@@ -138,6 +138,14 @@ def test_what_several_workers_cannot_do_is_said() -> None:
     assert program.make_order(program.parse([]), 2, 60, Task()) == Order(64, seed=1)
 
 
+def test_an_epoch_has_as_many_steps_in_a_smaller_gang(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A schedule of the learning rate would jump, and end too early."""
+    monkeypatch.setenv("TFTRAINING_MAX_WORKERS", "4")
+    four = Task("worker", 0, 4)
+    steps = [program.make_order(program.parse([]), each.workers, 700, each).steps(700) for each in (four, TWO, Task())]
+    assert steps == [5, 5, 5]
+
+
 def test_each_worker_reads_its_share_of_the_pictures(folder: Path) -> None:
     """In batches of the same size; an epoch has each picture once, but those that fill no batch."""
     pictures, order = find_pictures(folder), Order(8, seed=1, steps_per_epoch=5)

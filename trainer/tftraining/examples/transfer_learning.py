@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tftraining.cluster import Task, task_from_environment
+from tftraining.cluster import Task, full_gang, task_from_environment
 from tftraining.lib.options import (
     Defaults,
     UsageError,
@@ -125,17 +125,19 @@ def make_strategy(devices: Sequence[str], task: Task) -> tf.distribute.Strategy:
 def make_order(options: argparse.Namespace, replicas: int, pictures: int, task: Task) -> Order:
     """The order of the pictures. UsageError if they are fewer than the workers need for a step.
 
-    Several workers make the same number of steps, so an epoch leaves out the last pictures that fill no batch.
+    Several workers make the same number of steps, so an epoch leaves out the last pictures that fill no batch. An epoch
+    has as many steps as in the full gang while members are missing: a schedule of the learning rate counts the steps.
     """
-    order = order_of(options, replicas)
-    if task.workers == 1:
+    order, full = order_of(options, replicas), full_gang(task.workers)
+    if full == 1:
         return order
     if pictures < order.batch_size:
         raise UsageError(
             f"{pictures} pictures for training are fewer than one batch of all workers, {order.batch_size}:"
             " choose a smaller --batch-size"
         )
-    return replace(order, steps_per_epoch=options.steps_per_epoch or pictures // order.batch_size)
+    batch_of_all = order.batch_size // task.workers * full
+    return replace(order, steps_per_epoch=options.steps_per_epoch or max(pictures // batch_of_all, 1))
 
 
 def make_training(strategy: tf.distribute.Strategy, classes: int, options: argparse.Namespace, steps: int) -> Training:
