@@ -23,7 +23,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean
+.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean audit
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -44,6 +44,15 @@ $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 lock:  ## Pin the Python dependencies again, with hashes.
 	@for extra in operator trainer trainer-cpu trainer-gpu client docs dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
 	@echo uv | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt
+	@printf 'cyclonedx-bom\npip-audit\n' | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements/audit.txt
+
+AUDITED := operator client trainer
+audit: $(VENV)/installed  ## Known vulnerabilities of the locked packages (asks PyPI), and their bills of materials in build/sbom.
+	@$(RUN)uv venv -q --clear build/audit && $(RUN)uv pip install -q --python build/audit --require-hashes -r requirements/audit.txt
+	@mkdir -p build/sbom
+	@for each in $(AUDITED); do build/audit/bin/cyclonedx-py requirements requirements/$$each.txt --output-file build/sbom/$$each.cdx.json || exit 1; done
+	@failed=0; for each in $(AUDITED); do echo "== $$each" >&2; \
+	  build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$each.txt || failed=1; done; exit $$failed
 
 check: $(VENV)/installed lint types unit  ## Lint, types, import contract, unit tests: a minute.
 

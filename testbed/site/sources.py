@@ -18,7 +18,7 @@ CHECKOUT = Path(__file__).parents[2]
 BESIDE = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "security-policy.md",
     "CHANGELOG.md": "changelog.md",
     "charts/tftraining-operator/README.md": "chart.md",
 }

@@ -19,7 +19,7 @@ def jobs(path: Path) -> dict[str, Any]:
 
 
 def test_there_are_workflows() -> None:
-    assert {path.name for path in WORKFLOWS} == {"ci.yml", "release.yml"}
+    assert {path.name for path in WORKFLOWS} == {"ci.yml", "release.yml", "security.yml"}
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
