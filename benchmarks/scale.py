@@ -73,13 +73,16 @@ class Sample:
         self.waits = {float(le): float(count) for le, count in BUCKET.findall(page)}
         self.lag = _value(page, "tftraining_event_loop_lag_seconds_sum")
 
-    def since(self, before: "Sample") -> dict[str, float]:
+    def since(self, before: "Sample") -> dict[str, Any]:
         """What the operator has done between the two samples."""
         seconds = self.at - before.at
-        written = sum(self.requests.get(each, 0) - before.requests.get(each, 0) for each in WRITES)
+        requests = {method: count - before.requests.get(method, 0) for method, count in self.requests.items()}
+        written = sum(requests.get(each, 0) for each in WRITES)
         return {
             "seconds": round(seconds, 1),
+            "cpu_s": round(self.cpu - before.cpu, 2),
             "cpu_cores": round((self.cpu - before.cpu) / seconds, 3),
+            "requests": requests,
             "writes_per_s": round(written / seconds, 1),
             "passes": self.passes - before.passes,
             "queue_p99_s": _quantile({le: count - before.waits.get(le, 0) for le, count in self.waits.items()}, 0.99),

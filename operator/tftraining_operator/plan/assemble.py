@@ -105,7 +105,8 @@ def _describe(context: Context, draft: Draft) -> Status:
         status,
         replicas=count(gang, status.replicas),
         ready=gang.ready,
-        start_time=status.start_time or now.replace(microsecond=0),
+        # The status of a new job may be written some seconds after its pods are created.
+        start_time=status.start_time or min((pod.created for pod in gang.pods), default=now.replace(microsecond=0)),
     )
     why = (status.reason or "Starting", f"{gang.ready} replicas training or finished")
     ready = gang.complete and status.phase == "Running"

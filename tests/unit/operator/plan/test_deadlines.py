@@ -73,6 +73,15 @@ def test_it_may_be_changed_while_the_job_runs() -> None:
     assert cluster.run().status.phase == "Failed"
 
 
+def test_a_job_whose_status_is_written_late_has_started_with_its_pods() -> None:
+    cluster = SimulatedCluster(a_job())
+    began = cluster.now
+    cluster.step(soon=True)
+    assert cluster.api.pods and cluster.status.phase == "Pending"
+    cluster.wait(8).run()
+    assert cluster.status.start_time == began.replace(microsecond=0)
+
+
 def test_a_start_time_beyond_the_calendar_does_no_harm() -> None:
     cluster = SimulatedCluster(a_job().set(ACTIVE, 100)).run()
     cluster.api.job["status"]["startTime"] = "9999-12-31T23:59:59Z"
