@@ -1,10 +1,10 @@
-"""Members of a gang that only beat: many of them in one process, each with a connection of its own.
+"""Members of a gang that run no program: many of them in one process, each with a connection of its own.
 
 `python -m benchmarks.heartbeat_members` is a part of `benchmarks.heartbeats`. Towards the chief's launcher a member
-does what a real one does: it greets it, signs every frame, starts its round when it is told to, beats six times in a
-member timeout with the progress of a training, and notes how old the last echo becomes. In front of a bare echo
-(`--bare`) it sends as many bytes as often. Lines of JSON on stdout tell how far it is; a line on stdin asks for the
-counts. It runs no program.
+does what a real one does: it greets it, signs every frame, starts its round when it is told to, beats with the
+progress of a training, reports a killed program, stops and says that nothing runs, and connects again when the launcher
+is gone. In front of the bare server of `benchmarks.rendezvous_floor` (`--bare`) it sends as many bytes as often. Lines
+of JSON on stdout tell how far all are; a line on stdin is a command: `counts`, `rounds` or `kill`.
 """
 
 import argparse
@@ -16,15 +16,25 @@ import resource
 import secrets
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
-from tftraining.launch.rendezvous.client import heartbeat_interval
+from benchmarks.rendezvous_floor import BEAT, EXITED, HELLO, READY, START, STOP, WELCOME, bare_line
+from benchmarks.rendezvous_floor import ECHO as BARE_ECHO
+from tftraining.launch.rendezvous.client import RETRY_SECONDS, heartbeat_interval
 
 MEMBER_TIMEOUT = 3.0  # seconds, the default of spec.launcher.memberTimeoutSeconds
 LEASE_SECONDS = 2.5
 STEPS_PER_SECOND = 40
-BARE_BEAT = b"b" * 503 + b"\n"  # as long as a signed heartbeat
-DIAL_AGAIN_SECONDS = 0.5
+
+
+@dataclass
+class RoundCount:
+    """One round in the members of this process: how often it was started, its first start and its last end."""
+
+    starts: int = 0
+    begun: float = 0.0
+    ended: float = 0.0
 
 
 class Crowd:
@@ -33,12 +43,13 @@ class Crowd:
     def __init__(self, address: tuple[str, int], names: list[str], secret: bytes, uid: str, members: int) -> None:
         self.address, self.names, self.secret, self.uid = address, names, secret, uid
         self.beat_seconds = heartbeat_interval(MEMBER_TIMEOUT, members)
-        self.joined = self.running = self.beats = self.echoes = self.lost = 0
-        self.oldest_echo = 0.0
+        self.joined = self.beats = self.echoes = self.lost = self.expired = 0
+        self.oldest_echo = self.oldest_lease = 0.0
+        self.rounds: dict[int, RoundCount] = {}
 
     def tell(self, **what: object) -> None:
         """Print a line of JSON for the benchmark."""
-        print(json.dumps({**what, "at": time.monotonic()}), flush=True)
+        print(json.dumps({"at": time.monotonic(), **what}), flush=True)
 
     def has_joined(self) -> None:
         """Count a member that has joined."""
@@ -46,116 +57,225 @@ class Crowd:
         if self.joined == len(self.names):
             self.tell(what="joined")
 
-    def runs(self) -> None:
-        """Count a member that runs."""
-        self.running += 1
-        if self.running == len(self.names):
-            self.tell(what="running")
+    def starts(self, number: int) -> None:
+        """Count a member that starts round `number`."""
+        now = time.monotonic()
+        found = self.rounds.setdefault(number, RoundCount(begun=now))
+        found.starts += 1
+        if found.starts == len(self.names):
+            self.tell(what="running", round=number, at=now)
 
-    def echoed(self, age: float) -> None:
-        """Count an echo that came `age` seconds after its heartbeat."""
+    def stops(self, number: int) -> None:
+        """Note that the program of a member in round `number` has ended."""
+        self.rounds[number].ended = time.monotonic()
+
+    def echoed(self, latency: float, lease: float) -> None:
+        """Count an echo that came `latency` seconds after its heartbeat, when the echo before was `lease` old."""
         self.echoes += 1
-        self.oldest_echo = max(self.oldest_echo, age)
+        self.oldest_echo, self.oldest_lease = max(self.oldest_echo, latency), max(self.oldest_lease, lease)
+        self.expired += lease > LEASE_SECONDS
 
     def count(self) -> None:
         """Print the counts since the last call, and reset them."""
-        self.tell(what="counts", beats=self.beats, echoes=self.echoes, lost=self.lost, oldestEcho=self.oldest_echo)
-        self.beats = self.echoes = self.lost = 0
-        self.oldest_echo = 0.0
+        sums = {"beats": self.beats, "echoes": self.echoes, "lost": self.lost, "expired": self.expired}
+        self.tell(what="counts", **sums, oldestEcho=self.oldest_echo, oldestLease=self.oldest_lease)
+        self.beats = self.echoes = self.lost = self.expired = 0
+        self.oldest_echo = self.oldest_lease = 0.0
 
-
-class Bare(asyncio.Protocol):
-    """Sends heartbeats of a member's size and rate to the bare echo server."""
-
-    def __init__(self, crowd: Crowd, name: str) -> None:
-        self._crowd = crowd
-        self._sent = 0.0
-        self._transport: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the heartbeats at once."""
-        self._transport = transport
-        self._crowd.has_joined()
-        self._crowd.runs()
-        self._beat()
-
-    def data_received(self, data: bytes) -> None:
-        """Count the echo."""
-        self._crowd.echoed(time.monotonic() - self._sent)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Count the lost connection."""
-        self._crowd.lost += 1
-
-    def _beat(self) -> None:
-        if not self._transport.is_closing():
-            self._sent = time.monotonic()
-            self._crowd.beats += 1
-            self._transport.write(BARE_BEAT)
-            asyncio.get_running_loop().call_later(self._crowd.beat_seconds, self._beat)
+    def list_rounds(self) -> None:
+        """Print what happened in each round."""
+        rounds = {number: [each.starts, each.begun, each.ended] for number, each in self.rounds.items()}
+        self.tell(what="rounds", rounds=rounds)
 
 
 class Member(asyncio.Protocol):
-    """One member of a gang."""
+    """One member, over all its connections. A subclass knows the form of the frames."""
 
     def __init__(self, crowd: Crowd, name: str) -> None:
         self._crowd, self._name = crowd, name
         self._transport: Any = None
         self._buffer = b""
-        self._key = b""
-        self._sent = self._round = 0
-        self._started = 0.0
+        self._tries = 0
+        self._greeted = self._welcome = self._runs = False
+        self._round = 0
+        self._started = self._echoed_at = 0.0
+        self._stopped_at: float | None = None
+        self._left_at: float | None = None
+
+    async def dial(self) -> None:
+        """Connect; retry as a real launcher does until the server listens."""
+        while True:
+            await asyncio.sleep(RETRY_SECONDS[min(self._tries, len(RETRY_SECONDS) - 1)])
+            self._tries += 1
+            try:
+                await asyncio.get_running_loop().create_connection(lambda: self, *self._crowd.address)
+            except OSError:
+                continue
+            return
+
+    def kill(self) -> None:
+        """Report that the program was killed."""
+        self._end_program()
+        self._crowd.tell(what="killed")
+        self._send_exited()
+
+    def leave(self) -> None:
+        """End the connection, and with it the member."""
+        self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait: the chief's launcher sends the first frame."""
-        self._transport = transport
+        """Wait: the server sends the first line."""
+        self._transport, self._buffer, self._greeted, self._welcome = transport, b"", False, False
 
     def data_received(self, data: bytes) -> None:
-        """Handle the complete frames; keep a partial one."""
+        """Handle the complete lines; keep a partial one."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            if self._key:
-                self._hear(json.loads(line.partition(b" ")[2]))
+            if self._greeted:
+                self._hear(line)
             else:
-                self._greet(json.loads(line))
+                self._greeted, self._echoed_at = True, time.monotonic()
+                self._greet(line)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Count the loss and connect again: the chief's launcher gave this member up, or never admitted it."""
+        """End the program and connect again: the launcher is gone, or gave this member up, or never admitted it."""
         self._crowd.lost += 1
-        asyncio.get_running_loop().call_later(DIAL_AGAIN_SECONDS, dial, self._crowd, Member, self._name)
+        self._crowd.joined -= self._welcome
+        self._left_at = time.monotonic()
+        self._end_program()
+        self._tries = 0 if self._welcome else self._tries
+        asyncio.get_running_loop().create_task(self.dial())
 
-    def _greet(self, greeting: dict[str, Any]) -> None:
-        ours = secrets.token_hex(16)
-        text = f"tftraining/1 {greeting['nonce']} {ours}".encode()
-        self._key = hmac.digest(self._crowd.secret, text, "sha256")
-        self._transport.write(ours.encode() + b"\n")
-        who = {"uid": self._crowd.uid, "attempt": 1, "member": self._name, "incarnation": ours}
-        none = {"round": 0, "known": 0, "witness": 0, "running": False, "leaving": False, "down": None, "step": None}
-        more = {"ledger": {}, "elastic": True, "keepsFits": ""}
-        self._send({"type": "hello", "t": time.monotonic(), **who, **none, **more})
+    def _join(self) -> None:
+        self._welcome = True
+        self._crowd.has_joined()
+        self._beat(self._transport)
 
-    def _hear(self, frame: dict[str, Any]) -> None:
-        if frame["type"] == "beat":
-            self._crowd.echoed(time.monotonic() - frame["echo"])
-        elif frame["type"] == "welcome":
-            self._crowd.has_joined()
-            self._beat()
-        elif frame["type"] == "start":
-            self._round, self._started = frame["round"], time.monotonic()
-            self._crowd.runs()
-        elif frame["type"] == "stop":
-            self._round = 0
-            self._send({"type": "ready", "round": frame["round"]})
+    def _start(self, number: int) -> None:
+        if self._runs:
+            raise RuntimeError(f"{self._name} is in round {self._round} and is to start {number}")
+        self._round, self._runs, self._started, self._stopped_at = number, True, time.monotonic(), None
+        self._crowd.starts(number)
 
-    def _beat(self) -> None:
-        if self._transport.is_closing():
+    def _stop(self) -> None:
+        self._end_program()
+        self._send_ready()
+
+    def _end_program(self) -> None:
+        if self._runs:
+            self._runs, self._stopped_at = False, time.monotonic()
+            self._crowd.stops(self._round)
+
+    def _beat(self, transport: Any) -> None:
+        if transport.is_closing() or transport is not self._transport:
             return
-        now = time.monotonic()
-        progress = self._progress(now) if self._round else {}
-        condition = {"mode": "warm", "pid": 4711, "stuck": 0.0, "prepared": True, "noGpu": False}
         self._crowd.beats += 1
+        self._send_beat(time.monotonic())
+        asyncio.get_running_loop().call_later(self._crowd.beat_seconds, self._beat, transport)
+
+    def _echo(self, sent: float) -> None:
+        now = time.monotonic()
+        self._crowd.echoed(now - sent, now - self._echoed_at)
+        self._echoed_at = sent
+
+    def _greet(self, line: bytes) -> None:
+        raise NotImplementedError
+
+    def _hear(self, line: bytes) -> None:
+        raise NotImplementedError
+
+    def _send_beat(self, now: float) -> None:
+        raise NotImplementedError
+
+    def _send_ready(self) -> None:
+        raise NotImplementedError
+
+    def _send_exited(self) -> None:
+        raise NotImplementedError
+
+
+class BareMember(Member):
+    """Lines of the same sizes for the bare server, without JSON and HMAC."""
+
+    _beat_at = 0.0
+
+    def _greet(self, line: bytes) -> None:
+        self._transport.write(bare_line(HELLO, self._round))
+
+    def _hear(self, line: bytes) -> None:
+        kind, number, _ = line.split(b" ", 2)
+        if kind == BARE_ECHO:
+            self._echo(self._beat_at)
+        elif kind == WELCOME:
+            self._join()
+        elif kind == START:
+            self._start(int(number))
+        elif kind == STOP:
+            self._stop()
+
+    def _send_beat(self, now: float) -> None:
+        self._beat_at = now
+        self._transport.write(bare_line(BEAT))
+
+    def _send_ready(self) -> None:
+        self._transport.write(bare_line(READY))
+
+    def _send_exited(self) -> None:
+        self._transport.write(bare_line(EXITED))
+
+
+class LauncherMember(Member):
+    """Frames of the rendezvous protocol."""
+
+    def __init__(self, crowd: Crowd, name: str) -> None:
+        super().__init__(crowd, name)
+        self._incarnation = secrets.token_hex(8)
+        self._key = b""
+        self._sent = self._closed_round = self._bye_round = 0
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Remember that the chief's launcher closed the connection in this round."""
+        self._closed_round = self._round
+        super().connection_lost(error)
+
+    def _greet(self, line: bytes) -> None:
+        ours = secrets.token_hex(16)
+        text = f"tftraining/1 {json.loads(line)['nonce']} {ours}".encode()
+        self._key, self._sent = hmac.digest(self._crowd.secret, text, "sha256"), 0
+        self._transport.write(ours.encode() + b"\n")
+        now = time.monotonic()
+        who = {"uid": self._crowd.uid, "attempt": 1, "member": self._name, "incarnation": self._incarnation}
+        down = None if self._stopped_at is None else now - self._stopped_at
+        left = None if self._left_at is None else now - self._left_at
+        last = {"round": self._round, "known": self._round, "witness": self._closed_round, "farewell": self._bye_round}
+        more = {"ledger": {}, "elastic": True, "keepsFits": "", "running": False, "leaving": False, "step": None}
+        self._send({"type": "hello", "t": now, **who, **last, **more, "down": down, "left": left})
+
+    def _hear(self, line: bytes) -> None:
+        frame = json.loads(line.partition(b" ")[2])
+        if frame["type"] == "beat":
+            self._echo(frame["echo"])
+        elif frame["type"] == "welcome":
+            self._join()
+        elif frame["type"] == "start":
+            self._start(frame["round"])
+        elif frame["type"] == "stop":
+            self._stop()
+        elif frame["type"] == "bye":
+            self._bye_round = self._round
+
+    def _send_beat(self, now: float) -> None:
+        progress = self._progress(now) if self._runs else {}
+        condition = {"mode": "warm", "pid": 4711, "stuck": 0.0, "prepared": True, "noGpu": False}
         self._send({"type": "beat", "t": now, "round": self._round, "progress": progress, **condition})
-        asyncio.get_running_loop().call_later(self._crowd.beat_seconds, self._beat)
+
+    def _send_ready(self) -> None:
+        self._send({"type": "ready", "round": self._round})
+
+    def _send_exited(self) -> None:
+        ended = {"code": None, "signal": 9, "kind": "", "exception": "", "lines": []}
+        progress = self._progress(time.monotonic())
+        self._send({"type": "exited", "round": self._round, "exit": ended, "progress": progress})
 
     def _progress(self, now: float) -> dict[str, Any]:
         ran = now - self._started
@@ -173,28 +293,15 @@ class Member(asyncio.Protocol):
         self._transport.write(seal.encode() + b" " + body + b"\n")
 
 
-def dial(crowd: Crowd, kind: type[Bare] | type[Member], name: str) -> None:
-    """Connect one member; retry until the server listens."""
-    asyncio.get_running_loop().create_task(_dial(crowd, kind, name))
-
-
-async def _dial(crowd: Crowd, kind: type[Bare] | type[Member], name: str) -> None:
-    while True:
-        try:
-            await asyncio.get_running_loop().create_connection(lambda: kind(crowd, name), *crowd.address)
-        except OSError:
-            await asyncio.sleep(DIAL_AGAIN_SECONDS)
-        else:
-            return
-
-
-async def run(crowd: Crowd, kind: type[Bare] | type[Member]) -> None:
-    """Connect all members at once; serve until stdin ends."""
+async def run(crowd: Crowd, kind: type[Member]) -> None:
+    """Connect all members at once; obey the commands until stdin ends."""
     crowd.tell(what="dials")
-    for name in crowd.names:
-        dial(crowd, kind, name)
-    while await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
-        crowd.count()
+    members = [kind(crowd, name) for name in crowd.names]
+    dialling = [asyncio.create_task(member.dial()) for member in members]
+    commands = {"counts": crowd.count, "rounds": crowd.list_rounds, "kill": members[0].kill}
+    while command := await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline):
+        commands[command.strip()]()
+    await asyncio.gather(*dialling)
 
 
 def main() -> None:
@@ -215,7 +322,7 @@ def main() -> None:
     crowd = Crowd(
         ("127.0.0.1", options.port), names, sys.stdin.readline().strip().encode(), options.uid, options.members
     )
-    asyncio.run(run(crowd, Bare if options.bare else Member))
+    asyncio.run(run(crowd, BareMember if options.bare else LauncherMember))
 
 
 if __name__ == "__main__":
