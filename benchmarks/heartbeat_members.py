@@ -96,6 +96,7 @@ class Member(asyncio.Protocol):
         self._transport: Any = None
         self._buffer = b""
         self._tries = 0
+        self._left = False
         self._greeted = self._welcome = self._runs = False
         self._round = 0
         self._started = self._echoed_at = 0.0
@@ -120,7 +121,8 @@ class Member(asyncio.Protocol):
         self._send_exited()
 
     def leave(self) -> None:
-        """End the connection, and with it the member."""
+        """End the connection, and the member with it."""
+        self._left = True
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -139,6 +141,8 @@ class Member(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """End the program and connect again: the launcher is gone, or gave this member up, or never admitted it."""
+        if self._left:
+            return
         self._crowd.lost += 1
         self._crowd.joined -= self._welcome
         self._left_at = time.monotonic()
