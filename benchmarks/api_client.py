@@ -66,10 +66,12 @@ class Client:
             for _ in range(concurrency):
                 group.create_task(sender())
 
-    async def stream(self, path: str, accept: str) -> aiohttp.ClientResponse:
-        """Open a watch from now on; when this returns, the server has accepted the watch."""
-        listed = msgspec.json.decode(await self.request("GET", f"{path}?limit=1", accept=METADATA_ONLY_LIST))
-        url = f"{self._server}{path}?watch=true&resourceVersion={listed['metadata']['resourceVersion']}"
+    async def stream(self, path: str, accept: str, version: str = "") -> aiohttp.ClientResponse:
+        """Open a watch from `version` on, or from now on; when this returns, the server has accepted the watch."""
+        if not version:
+            listed = msgspec.json.decode(await self.request("GET", f"{path}?limit=1", accept=METADATA_ONLY_LIST))
+            version = listed["metadata"]["resourceVersion"]
+        url = f"{self._server}{path}?watch=true&resourceVersion={version}"
         answer = await self._session.get(url, headers={**self._headers, "Accept": accept}, read_bufsize=2**21)
         if not answer.ok:
             raise RuntimeError(f"watching {path}: {answer.status} {await answer.text()}")
@@ -77,7 +79,10 @@ class Client:
 
 
 class Watch:
-    """The present objects of one kind in a namespace: `async with Watch(client, path) as seen:`."""
+    """The present objects of one kind in a namespace: `async with Watch(client, path) as seen:`.
+
+    The API server ends the watch of a client that falls behind, so a watch that ends goes on where it was.
+    """
 
     def __init__(self, client: Client, path: str, accept: str = METADATA_ONLY) -> None:
         self._client = client
@@ -99,8 +104,22 @@ class Watch:
         self._answer.close()
 
     async def _read(self) -> None:
-        async for line in self._answer.content:
-            self._take(msgspec.json.decode(line))
+        version = ""
+        while True:
+            async for line in self._answer.content:
+                event = msgspec.json.decode(line)
+                if event["type"] == "ERROR":
+                    raise RuntimeError(f"watching {self._path}: {event['object'].get('message')}")
+                version = event["object"]["metadata"]["resourceVersion"]
+                self._take(event)
+            self._answer.close()
+            print(f"the watch of {self._path} has ended; it goes on after {version or 'now'}", flush=True)
+            self._answer = await self._client.stream(self._path, self._accept, version)
+
+    def check(self) -> None:
+        """Raise the error with which the watch has ended for good."""
+        if self._reader.done():
+            self._reader.result()
 
     def _take(self, event: Manifest) -> None:
         name = event["object"]["metadata"]["name"]
@@ -115,5 +134,6 @@ class Watch:
         async with asyncio.timeout(seconds):
             while not reached(self.objects):
                 self._changed.clear()
+                self.check()
                 await self._changed.wait()
         return time.perf_counter()

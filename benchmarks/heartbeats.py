@@ -1,110 +1,39 @@
-"""What a large gang costs the launcher of its chief: the start of all at once, heartbeats, restarts, and `/status`.
+"""What a large gang costs the launcher of its chief: start, heartbeats, `/status`, a killed program, a new launcher.
 
 `python -m benchmarks.heartbeats` starts one real launcher, that of worker-0 with a program that sleeps, for gangs of
-100, 1,000 and 3,000 members, and lets the others (`heartbeat_members`, in a few processes) join, start their round,
-beat, stop and start again as real launchers do, all by way of loopback. Measured, from outside: CPU seconds a second of
-the launcher with nobody at its `/status` and with one client that waits for changes; how old the last echo of a member
-becomes at most in each phase (a member whose echo is older than 2.5 s ends its program); the time until all have joined
-and all run; the time from the kill of one member's program until all run the next round; whether rounds overlap; size
-and CPU time of `/status`. The floor is a bare asyncio server with the same choreography and messages of the same sizes.
-The last line is JSON. It must never judge.
+100, 1,000 and 3,000 members, and lets the others (`heartbeat_members`, in a few processes) join, start their round and
+beat as real launchers do, all by way of loopback. Measured, from outside: CPU seconds a second of the launcher with
+nobody at its `/status` and with one client that waits for changes; how old an echo becomes at most (a member whose echo
+is older than 2.5 s ends its program); the time until all have joined and all run; size and CPU time of `/status`; the
+time from the report of a killed program, and from the death of the launcher itself, until all members are in the next
+round, and whether two rounds overlap. The floor is a bare asyncio server that exchanges as many lines of the same sizes
+(`rendezvous_floor`). The last line is JSON. It must never judge.
 """
 
 import argparse
-import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.heartbeat_crowds import Crowds
 from benchmarks.process_usage import cpu_seconds, resident_mib
 from tests.support.http_pages import read_page
 from tests.support.ports import free_ports
-from tests.support.simulated_gang.connected_members import RoundLog, overlaps
 from tests.support.simulated_gang.simulation import hello, make_coordinator
 from tftraining.launch.http.pages import gang_status, gang_summary
 
 UID = "0d9c2f5e"
 SECRET = "a secret of the benchmark"
 SETTLE_SECONDS = 3.0
-EPOCH_SECONDS = 4.0  # the simulated members make a new epoch in 2.5 s
 LOOKS = 10
-PROCESSES = 2
-
-
-class Crowds:
-    """The members of the gang, in a few processes."""
-
-    def __init__(self, port: int, first: int, members: int, *options: str) -> None:
-        shares = [members // PROCESSES + (index < members % PROCESSES) for index in range(PROCESSES)]
-        self._processes = []
-        for share in shares:
-            command = [sys.executable, "-m", "benchmarks.heartbeat_members", f"--port={port}", f"--first={first}"]
-            first += share
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-            process = subprocess.Popen(
-                [*command, f"--count={share}", f"--members={members}", *options], text=True, **pipes
-            )  # type: ignore[call-overload]
-            process.stdin.write(f"{SECRET}\n")
-            process.stdin.flush()
-            self._processes.append(process)
-
-    def hear(self, what: str) -> list[dict[str, Any]]:
-        """The line with this `what` from each process, once all have printed it."""
-        return [self._next(process, what) for process in self._processes]
-
-    def counts(self) -> dict[str, float]:
-        """The sums since the last call, the slowest echo and the oldest lease of all."""
-        self._order("counts")
-        told = self.hear("counts")
-        sums = {name: sum(each[name] for each in told) for name in ("beats", "echoes", "lost")}
-        return {**sums, **{name: max(each[name] for each in told) for name in ("slowestEcho", "oldestLease")}}
-
-    def restart(self) -> float:
-        """Seconds from the kill of one member's program until all members run the next round."""
-        self._order("kill", self._processes[:1])
-        killed = self._next(self._processes[0], "killed")["at"]
-        return float(max(each["at"] for each in self.hear("running")) - killed)
-
-    def check_rounds(self, members: int) -> dict[str, float]:
-        """The number of rounds, of those that overlap, and of starts of the `members` that did not happen exactly once.
-        There is one round more than restarts, unless a member was lost."""
-        self._order("rounds")
-        rounds: dict[int, RoundLog] = {}
-        for each in self.hear("rounds"):
-            for number, (starts, first, last) in each["rounds"].items():
-                log = rounds.setdefault(int(number), RoundLog())
-                log.starts.update(starts)
-                log.first_start, log.last_end = min(log.first_start, first), max(log.last_end, last)
-        once = sum(count == 1 for log in rounds.values() for count in log.starts.values())
-        return {"rounds": len(rounds), "overlaps": overlaps(rounds), "wrong_starts": members * len(rounds) - once}
-
-    def end(self) -> None:
-        """Kill all processes."""
-        for process in self._processes:
-            process.kill()
-            process.wait()
-
-    def _order(self, what: str, processes: Sequence[Any] = ()) -> None:
-        for process in processes or self._processes:
-            process.stdin.write(f"{what}\n")
-            process.stdin.flush()
-
-    def _next(self, process: Any, what: str) -> dict[str, Any]:
-        for line in process.stdout:
-            told: dict[str, Any] = json.loads(line)
-            if told["what"] == what:
-                return told
-        raise RuntimeError("members have exited")
 
 
 class Waiting:
@@ -130,9 +59,42 @@ class Waiting:
         self._thread.join()
 
 
-@contextlib.contextmanager
-def launcher(place: Path, members: int) -> Iterator[tuple[int, int, int]]:
-    """A chief's launcher for a gang of `members`: its PID, its rendezvous port and the port of its pages."""
+class Server:
+    """A process that serves the rendezvous, and can be started again on the same port."""
+
+    def __init__(self, command: list[str], port: int, environment: Mapping[str, str] | None = None) -> None:
+        self.port = port
+        self._command, self._environment = [sys.executable, "-m", *command], environment
+        self._process = self._start()
+
+    @property
+    def pid(self) -> int:
+        """The process that serves now."""
+        return self._process.pid
+
+    def restart(self) -> None:
+        """Kill the process, and start it again at once, as a kubelet does without a back-off."""
+        self.kill()
+        self._process = self._start()
+
+    def kill(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": sys.stderr}
+        return subprocess.Popen(self._command, env=self._environment, **quiet)  # type: ignore[call-overload,no-any-return]
+
+
+def bare_server(members: int) -> Server:
+    """The floor."""
+    (port,) = free_ports(1)
+    return Server(["benchmarks.rendezvous_floor", f"--port={port}", f"--members={members}"], port)
+
+
+def launcher(place: Path, members: int) -> tuple[Server, int]:
+    """A chief's launcher for a gang of `members`, and the port of its pages."""
     rendezvous, status = free_ports(2)
     (place / "key").write_text(SECRET)
     told = {
@@ -151,12 +113,7 @@ def launcher(place: Path, members: int) -> Iterator[tuple[int, int, int]]:
         "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": 0}}),
         "TFTRAINING_LAUNCHER": json.dumps(told),
     }
-    command = [sys.executable, "-m", "tftraining.launch", "--", "sleep", "600"]
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=sys.stderr) as process:
-        try:
-            yield process.pid, rendezvous, status
-        finally:
-            process.kill()
+    return Server(["tftraining.launch", "--", "sleep", "600"], rendezvous, environment), status
 
 
 def cpu_share(pid: int, seconds: float) -> float:
@@ -166,93 +123,88 @@ def cpu_share(pid: int, seconds: float) -> float:
     return (cpu_seconds(pid) - before) / (time.monotonic() - begun)
 
 
-@dataclass(frozen=True)
-class Times:
-    """How long to measure: `seconds` of calm, and `restarts` with so many seconds of training before each."""
+def joining(crowds: Crowds) -> dict[str, float]:
+    """The start: until all members have joined, and until all run."""
+    begun = min(each["at"] for each in crowds.hear("dials"))
+    joined, running = (max(each["at"] for each in crowds.hear(what)) for what in ("joined", "running"))
+    time.sleep(SETTLE_SECONDS)
+    counts = crowds.counts()
+    leases = {"lost_at_start": counts["lost"], "oldest_echo_at_start_s": counts["oldestEcho"]}
+    times = {"joined_s": joined - begun, "running_s": running - begun}
+    return {**times, **leases, "oldest_lease_at_start_s": counts["oldestLease"]}
 
-    seconds: float
-    restarts: int
+
+def restarts(crowds: Crowds, server: Server) -> dict[str, float]:
+    """A member's program is killed, then the server itself: until all members are in the next round."""
+    crowds.counts()
+    cpu, killed = cpu_seconds(server.pid), crowds.kill_one()
+    again = max(each["at"] for each in crowds.hear("running", 2))
+    spent = cpu_seconds(server.pid) - cpu
+    time.sleep(SETTLE_SECONDS)
+    counts, gone = crowds.counts(), time.monotonic()
+    server.restart()
+    back = max(each["at"] for each in crowds.hear("running", 3))
+    time.sleep(SETTLE_SECONDS)
+    after = crowds.counts()
+    return {
+        "kill_s": again - killed,
+        "kill_cpu_s": spent,
+        "lost_at_kill": counts["lost"],
+        "oldest_lease_at_kill_s": counts["oldestLease"],
+        "restart_s": back - gone,
+        "restart_cpu_s": cpu_seconds(server.pid),
+        "lost_at_restart": after["lost"],
+        "oldest_lease_at_restart_s": after["oldestLease"],
+    }
 
 
-def floor(members: int, times: Times) -> dict[str, float]:
+def floor(members: int, seconds: float) -> dict[str, float]:
     """Measure the bare server under the same load."""
-    (port,) = free_ports(1)
-    told = [str(port), str(members - 1)]
-    with subprocess.Popen([sys.executable, "-m", "benchmarks.heartbeat_floor", *told]) as server:
-        crowds = Crowds(port, 1, members - 1, "--bare")
+    server = bare_server(members - 1)
+    crowds = Crowds(server.port, 1, members - 1, SECRET, "--bare")
+    try:
+        found = joining(crowds)
+        share = cpu_share(server.pid, seconds)
+        found |= {"cpu": share, "us_a_beat": _each(share, crowds.counts()["echoes"] / seconds)}
+        found |= restarts(crowds, server)
+        return {f"floor_{name}": value for name, value in found.items()}
+    finally:
+        crowds.end()
+        server.kill()
+
+
+def gang(members: int, seconds: float) -> dict[str, float]:
+    """Measure a real launcher with its gang."""
+    with tempfile.TemporaryDirectory() as place:
+        server, status = launcher(Path(place), members)
+        crowds = Crowds(server.port, 1, members - 1, SECRET, f"--uid={UID}")
         try:
-            started = start_of(crowds)
-            crowds.counts()
-            share = cpu_share(server.pid, times.seconds)
-            counts = crowds.counts()
-            calm = {"cpu": share, "us_a_beat": _each(share, counts["echoes"] / times.seconds)}
-            found = {**started, **calm, **restarts_of(crowds, server.pid, members, times)}
-            kept = ("running_s", "cpu", "us_a_beat", "restart_s", "restart_slowest_s", "restart_cpu_s")
-            return {f"floor_{name}": found[name] for name in kept}
+            start = joining(crowds)
+            return {**start, **_calm(crowds, server, status, seconds), **restarts(crowds, server), **crowds.rounds()}
         finally:
             crowds.end()
             server.kill()
 
 
-def start_of(crowds: Crowds) -> dict[str, float]:
-    """Seconds from the first connection until all have joined and all run."""
-    begun = min(each["at"] for each in crowds.hear("dials"))
-    joined, running = (max(each["at"] for each in crowds.hear(what)) for what in ("joined", "running"))
-    time.sleep(SETTLE_SECONDS)
-    return {"joined_s": joined - begun, "running_s": running - begun}
-
-
-def restarts_of(crowds: Crowds, pid: int, members: int, times: Times) -> dict[str, float]:
-    """The times of the restarts, each after an epoch of training, and the CPU seconds of the server in one."""
-    took, cpu = [], []
-    for _ in range(times.restarts):
-        time.sleep(EPOCH_SECONDS)
-        before = cpu_seconds(pid)
-        took.append(crowds.restart())
-        cpu.append(cpu_seconds(pid) - before)
+def _calm(crowds: Crowds, server: Server, status: int, seconds: float) -> dict[str, float]:
+    """The launcher while all members beat, without and with a client that waits at `/status`."""
+    share = cpu_share(server.pid, seconds)
     counts = crowds.counts()
+    waiting = Waiting(status)
+    watched = cpu_share(server.pid, seconds)
+    waiting.end()
     return {
-        "restart_s": statistics.median(took),
-        "restart_slowest_s": max(took),
-        "restart_cpu_s": statistics.median(cpu),
-        "oldest_lease_at_restart_s": counts["oldestLease"],
-        "lost_at_restart": counts["lost"],
-        **crowds.check_rounds(members - 1),
+        "cpu": share,
+        "cpu_watched": watched,
+        "answers": waiting.answers,
+        "us_a_beat": _each(share, counts["echoes"] / seconds),
+        "beats_s": counts["beats"] / seconds,
+        "oldest_echo_s": counts["oldestEcho"],
+        "oldest_lease_s": counts["oldestLease"],
+        "lost": counts["lost"],
+        "status_ms": _of_status(status),
+        "rss_mib": resident_mib(server.pid),
     }
-
-
-def gang(members: int, times: Times) -> dict[str, float]:
-    """Measure a real launcher with its gang."""
-    with tempfile.TemporaryDirectory() as place, launcher(Path(place), members) as (pid, port, status):
-        crowds = Crowds(port, 1, members - 1, f"--uid={UID}")
-        try:
-            started = start_of(crowds)
-            start = crowds.counts()
-            share = cpu_share(pid, times.seconds)
-            counts = crowds.counts()
-            waiting = Waiting(status)
-            watched = cpu_share(pid, times.seconds)
-            waiting.end()
-            crowds.counts()
-            return {
-                **started,
-                "cpu": share,
-                "cpu_watched": watched,
-                "answers": waiting.answers,
-                "us_a_beat": _each(share, counts["echoes"] / times.seconds),
-                "beats_s": counts["beats"] / times.seconds,
-                "slowest_echo_s": counts["slowestEcho"],
-                "oldest_lease_s": counts["oldestLease"],
-                "lost": counts["lost"],
-                "lost_at_start": start["lost"],
-                "slowest_echo_at_start_s": start["slowestEcho"],
-                "oldest_lease_at_start_s": start["oldestLease"],
-                **restarts_of(crowds, pid, members, times),
-                "status_ms": _of_status(status),
-                "rss_mib": resident_mib(pid),
-            }
-        finally:
-            crowds.end()
 
 
 def pages(members: int) -> dict[str, float]:
@@ -290,12 +242,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.heartbeats", description=__doc__.partition("\n")[0])
     parser.add_argument("--members", type=int, nargs="+", default=[100, 1000, 3000])
     parser.add_argument("--seconds", type=float, default=10.0, help="seconds of each measurement")
-    parser.add_argument("--restarts", type=int, default=5, help="restarts of each gang")
     options = parser.parse_args(arguments)
-    times = Times(options.seconds, options.restarts)
     found: dict[str, dict[str, float]] = {}
     for members in options.members:
-        told = {**floor(members, times), **gang(members, times), **pages(members)}
+        told = {**floor(members, options.seconds), **gang(members, options.seconds), **pages(members)}
         found[str(members)] = {name: round(value, 3) for name, value in told.items()}
         print(f"{members} members: {found[str(members)]}", flush=True)
     print(json.dumps({**found, "load_average": round(os.getloadavg()[0], 1)}))

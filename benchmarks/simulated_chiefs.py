@@ -161,6 +161,7 @@ class SimulatedChiefs:
         """Wait until `reached`; the time (time.perf_counter) of that. TimeoutError if never."""
         deadline = time.monotonic() + seconds
         while not reached():
+            self._watch.check()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{what}: {len(self._seen)} pods, {self.training} gangs train")
             await asyncio.sleep(0.02)

@@ -106,12 +106,21 @@ def test_a_heartbeat_of_a_member_outside_the_round_costs_the_same_in_a_large_gan
     assert bytes_used(found[LARGE]) < BYTES
 
 
+@pytest.mark.parametrize(
+    "last_round",
+    [
+        pytest.param({}, id="first"),
+        pytest.param({"round": 2, "known": 2, "witness": 2, "down": 0.5, "left": 0.5}, id="again"),
+    ],
+)
 @pytest.mark.parametrize("order", ["forwards", "backwards"])
-def test_a_hello_costs_the_same_in_a_large_gang(order: str) -> None:
+def test_a_hello_costs_the_same_in_a_large_gang(order: str, last_round: dict[str, Any]) -> None:
+    """Members join a job's first launcher of the chief, or come back to one that replaces a dead one."""
+
     def greeted(members: int) -> float:
         chief, names = gang(members, 0), [f"worker-{index}" for index in range(members)]
         names = names if order == "forwards" else names[::-1]
-        return calls(lambda: [chief.handle_hello(hello(name), 0.0) for name in names[:-1]]) / members
+        return calls(lambda: [chief.handle_hello(hello(name, **last_round), 0.0) for name in names[:-1]]) / members
 
     assert greeted(LARGE) < greeted(SMALL) * 1.5
 

@@ -98,12 +98,11 @@ class Rounds:
         self._last_departure_at = max(self._last_departure_at, at)
 
     def next_members(self, now: float) -> list[Peer]:
-        """The members of the next round; empty if it cannot start now."""
-        return (
-            []
-            if self.running or now < self._not_before or self._earlier_round_may_run(now)
-            else self._select_members(now)
-        )
+        """The members of the next round; empty if it cannot start now. The cheapest questions come first: each of
+        thousands of members that join asks them."""
+        if self.running or now < self._not_before or self._is_blocked(self.lease_cutoff(now)):
+            return []
+        return [] if self._earlier_round_may_run(now) else self._select_members(now)
 
     def _earlier_round_may_run(self, now: float) -> bool:
         """Whether a launcher unknown to us, the chief's earlier one or a lost member's, may still run the last round.
@@ -114,7 +113,8 @@ class Rounds:
         if not self.number or self._incarnations:
             return False
         timeout = self._membership.policy.member_timeout_seconds
-        others = [peer for peer in self._membership.gang.values() if peer.name != self._membership.chief]
+        chief = self._membership.chief
+        others = [peer for name, peer in self._membership.gang.items() if name != chief]
         if all(peer.chief_bye_round == self.number for peer in others):
             return False
         if any(peer.chief_bye_round == self.number for peer in others):
