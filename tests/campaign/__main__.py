@@ -8,8 +8,11 @@ lies in the folder that this line names. The exit status is 1 if any job has com
 """
 
 import argparse
+import dataclasses
 import json
+import math
 import random
+import secrets
 import signal
 import sys
 import tempfile
@@ -44,7 +47,7 @@ class Campaign:
         assert cluster.nodes is not None
         assert cluster.shared is not None
         self._cluster, self._nodes, self._options, self._folder = cluster, cluster.nodes, options, folder
-        self._namespace = f"campaign-{options.seed}"
+        self._namespace = f"campaign-{options.seed}-{secrets.token_hex(2)}"
         self._began = time.monotonic()
         self._volume, self._claim = local_storage(self._namespace)
         self._directory = cluster.shared / self._volume["metadata"]["name"]
@@ -68,20 +71,33 @@ class Campaign:
             for thread in threads:
                 thread.start()
             self._strike(time.monotonic() + 60 * self._options.minutes)
+            self._finish(threads)
         finally:
             for lane in self.lanes:
                 lane.over.set()
-            for each in heal(self._nodes, self._cluster.kube):
-                self.tell(f"healed: {each}")
-            self.tell(f"{len(self.hits)} faults have struck; the jobs end undisturbed")
+                lane.aborted.set()
+            self._heal()
             for thread in threads:
                 thread.join()
+
+    def _finish(self, threads: list[threading.Thread]) -> None:
+        for lane in self.lanes:
+            lane.over.set()
+        self._heal()
+        self.tell(
+            f"{sum(hit.struck for hit in self.hits)} faults have struck; the jobs go on undisturbed to their ends"
+        )
+        for thread in threads:
+            thread.join()
+
+    def _heal(self) -> None:
+        for each in heal(self._nodes, self._cluster.kube):
+            self.tell(f"healed: {each}")
 
     def _prepare(self) -> None:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         metadata = {"name": self._namespace, "labels": labels}
-        (self._directory / "records").mkdir(parents=True, exist_ok=True)
-        self._directory.chmod(0o755)
+        (self._directory / "records").mkdir(parents=True)
         program = jobs.config_map()
         program["metadata"]["namespace"] = self._namespace
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
@@ -107,18 +123,18 @@ class Campaign:
         return None
 
     def _one(self, strike: Strike, training: Training) -> None:
-        began = time.monotonic()
-        operator = release.NAMESPACE
+        # Noted before it strikes: a job that ends meanwhile is judged with it.
+        hit = Hit(strike.number, strike.kind, training.name, "", time.monotonic(), math.inf)
+        self.hits.append(hit)
         try:
-            target = Faults(self._cluster, self._nodes, operator, training, strike).strike_now()
+            target = Faults(self._cluster, self._nodes, release.NAMESPACE, training, strike).strike_now()
         except LabError as error:
             # It may have struck before the error: its costs are allowed for, and it is not counted.
             self.tell(f"{strike.number} {strike.kind}: missed: {str(error)[:150]}")
             target = ""
-        hit = Hit(strike.number, strike.kind, training.name, target, began, time.monotonic())
-        self.hits.append(hit)
+        self.hits[-1] = dataclasses.replace(hit, target=target, ended=time.monotonic())
         if target:
-            self.tell(f"{strike.number} {strike.kind}: {target} ({hit.ended - began:.1f} s)")
+            self.tell(f"{strike.number} {strike.kind}: {target} ({self.hits[-1].ended - hit.began:.1f} s)")
 
     def tidy(self) -> None:
         """Remove the namespace and the storage, and keep the operator's logs if anything was wrong."""

@@ -21,7 +21,7 @@ BACK_SECONDS = 180
 LOOK_SECONDS = 0.5
 INTERFACE = "eth0"  # of a node, on the bridge of the lab
 CUT = [("INPUT", "-i"), ("OUTPUT", "-o"), ("FORWARD", "-i"), ("FORWARD", "-o")]
-SLOW = ("rate", "512kbit", "burst", "16kb", "latency", "400ms")
+SLOW = ("rate", "4mbit", "burst", "32kb", "latency", "400ms")
 # The name of a process in /proc has 15 characters.
 SERVERS = {
     "api-server": "kube-apiserver",
@@ -69,7 +69,7 @@ class Faults:
             "pod-relabelled": self._pod_relabelled,
             "operator-killed": self._operator_killed,
             "leader-killed": self._leader_killed,
-            "api-server-frozen": lambda: self._paused(control_plane(self.training.kube)),
+            "control-plane-paused": lambda: self._paused(control_plane(self.training.kube)),
             "node-paused": lambda: self._paused(self._node()),
             "node-off": self._node_off,
             "network-cut": self._network_cut,

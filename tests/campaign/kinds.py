@@ -40,7 +40,7 @@ KINDS = {
         Kind("etcd-killed", restarts=False, all_jobs=True),
         Kind("controller-manager-killed", restarts=False, all_jobs=True),
         Kind("scheduler-killed", restarts=False, all_jobs=True),
-        Kind("api-server-frozen", restarts=False, all_jobs=True, seconds=(1, 12)),
+        Kind("control-plane-paused", restarts=False, all_jobs=True, seconds=(1, 12)),
         Kind("kubelet-killed", restarts=False, all_jobs=True),
         Kind("containerd-killed", restarts=False, all_jobs=True),
         Kind("node-paused", disruptions=None, all_jobs=True, seconds=(1, 12)),

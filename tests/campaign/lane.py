@@ -35,6 +35,7 @@ class Lane:
     folder: Path  # for the evidence of jobs with complaints
     tell: Callable[[str], None]
     over: threading.Event = field(default_factory=threading.Event)  # no further job is begun
+    aborted: threading.Event = field(default_factory=threading.Event)  # the present job is given up
     present: Evidence | None = None
     verdicts: list[Verdict] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)  # of all lanes
@@ -54,7 +55,7 @@ class Lane:
             try:
                 self._job(next(self.kinds))
             except Exception as error:
-                failed = Evidence(f"lane-{self.number}", "fit", 0.0, time.monotonic())
+                failed = Evidence(f"lane-{self.number}", "none", 0.0, time.monotonic())
                 self.verdicts.append(Verdict(failed, [f"the campaign itself failed: {error!r}"]))
                 self.tell(f"lane {self.number}: {error!r}")
                 return
@@ -96,7 +97,8 @@ class Lane:
         while not holds():
             if time.monotonic() > deadline:
                 return False
-            time.sleep(LOOK_SECONDS)
+            if self.aborted.wait(LOOK_SECONDS):
+                raise LabError("the campaign was ended")
         return True
 
     def _collect(self, evidence: Evidence, records: Path) -> None:

@@ -12,7 +12,7 @@ HITS = [
 
 def _verdict(job: str, *complaints: str) -> Verdict:
     processes = [Process(f"{job}-worker-0", 0, number, 0.0) for number in (1, 1, 2)]
-    return Verdict(Evidence(job, job.split("-")[0], 0.0, 9.0, processes=processes), [*complaints])
+    return Verdict(Evidence(job, job.partition("-")[0], 0.0, 9.0, processes=processes), [*complaints])
 
 
 def test_what_was_done_is_counted_by_kind() -> None:
