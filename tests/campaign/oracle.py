@@ -58,7 +58,7 @@ class Evidence:
     kind: str
     began: float
     ended: float
-    statuses: list[Mapping[str, Any]] = field(default_factory=list)
+    statuses: list[dict[str, Any]] = field(default_factory=list)
     processes: list[Process] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)
     result: Mapping[str, Any] | None = None
