@@ -113,13 +113,15 @@ def _end(evidence: Evidence) -> Iterator[str]:
 
 
 def _rounds(evidence: Evidence) -> Iterator[str]:
-    """No program makes steps once a program of a later round has made one, nor beside another one of its member."""
-    trained = sorted((each for each in evidence.processes if each.steps), key=lambda each: each.key)
-    for index, earlier in enumerate(trained):
-        for later in trained[index + 1 :]:
-            if earlier.key == later.key and earlier.pod != later.pod:
+    """No program makes steps beside one of another round, nor beside another one of its member.
+
+    The time tells which round was first: where all launchers were replaced, the numbers begin again.
+    """
+    trained = sorted((each for each in evidence.processes if each.steps), key=lambda each: each.steps[0])
+    for index, first in enumerate(trained):
+        for second in trained[index + 1 :]:
+            if first.key == second.key and first.pod != second.pod:
                 continue
-            first, second = sorted((earlier, later), key=lambda each: (each.key, each.steps[0]))
             late = [at for at, _ in first.steps if at > second.steps[0][0]]
             if len(late) > LATE_NOTES:
                 yield (
@@ -129,19 +131,19 @@ def _rounds(evidence: Evidence) -> Iterator[str]:
 
 
 def _steps(evidence: Evidence) -> Iterator[str]:
-    """In each process the steps rise, no round skips any, and the last one is made."""
+    """In each process the steps rise, none begins beyond what was made before, and the last one is made."""
     at_once = JOBS[evidence.kind].steps_at_once
+    made = sorted(note for each in evidence.processes for note in each.steps)
     for each in evidence.processes:
         for (_, step), (_, following) in zip(each.steps, each.steps[1:], strict=False):
             if not step < following <= step + at_once:
                 yield f"{each.pod} made step {following} after step {step} in round {each.key}"
-    reached = 0
-    for key in sorted({each.key for each in evidence.processes}):
-        made = [step for each in evidence.processes if each.key == key for _, step in each.steps]
-        # The last step before a kill may be saved and not noted.
-        if made and min(made) > reached + 2 * at_once:
-            yield f"round {key} began with step {min(made)}, and step {reached} was the last one before"
-        reached = max([reached, *made])
+        for at, begun in each.steps[:1]:
+            before = max((step for earlier, step in made if earlier < at), default=0)
+            # The last step before a kill may be saved and not noted.
+            if begun > before + 2 * at_once:
+                yield f"{each.pod} began round {each.key} with step {begun}, and step {before} was the last one before"
+    reached = max((step for _, step in made), default=0)
     if evidence.end.get("phase") == "Succeeded" and reached != EPOCHS * STEPS_PER_EPOCH:
         yield f"the job ended after step {reached} of {EPOCHS * STEPS_PER_EPOCH}"
 

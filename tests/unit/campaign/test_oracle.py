@@ -116,7 +116,7 @@ WRONG: dict[str, Callable[[Evidence], None]] = {
     "wrote no result": _no_result,
     "the result is wrong": _inaccurate,
     f"the job ended after step {LAST - 1} of {LAST}": _short,
-    f"began with step {HALF + 3}": _skipping,
+    f"with step {HALF + 3}, and step {HALF} was the last one before": _skipping,
     "made step 7 after step 5": _jumping,
     "made step 1 after step": _back_inside_a_round,
     "two rounds at once: w-1 made": _two_rounds,
@@ -149,6 +149,12 @@ def test_a_step_that_is_noted_late_by_a_program_that_stood_still_is_no_second_ro
 def test_rounds_begin_again_with_each_attempt() -> None:
     evidence = _killed()
     evidence.processes[2:] = [_process(pod, 1, 1000.0, range(HALF - 9, LAST + 1), attempt=1) for pod in ("w-0", "w-1")]
+    assert judge(evidence) == []
+
+
+def test_rounds_begin_again_where_all_launchers_were_replaced() -> None:
+    evidence = _killed()
+    evidence.processes[2:] = [_process(pod, 1, 1000.0, range(HALF - 9, LAST + 1)) for pod in ("w-0", "w-1")]
     assert judge(evidence) == []
 
 
