@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from tests.campaign.kinds import EPOCHS, JOBS, STEPS_PER_EPOCH
+from tests.campaign.kinds import JOBS, STEPS_PER_EPOCH
 from tests.campaign.oracle import Process
 from tests.support.cluster.training import Manifest
 from tests.support.repository import REPOSITORY
@@ -59,10 +59,10 @@ def manifest(name: str, kind: str, image: str) -> Manifest:
     pod["terminationGracePeriodSeconds"] = GRACE_SECONDS
     pod["volumes"] = [{"name": "program", "configMap": {"name": CONFIG_MAP}}]
     [container] = pod["containers"]
-    training = ["--epochs", str(EPOCHS), "--steps-per-epoch", str(STEPS_PER_EPOCH), "--directory", "$(TFTRAINING_DIR)"]
+    length = ["--epochs", str(JOBS[kind].epochs), "--steps-per-epoch", str(STEPS_PER_EPOCH)]
     container |= {
         "image": image,
-        "command": ["python", f"/program/{PROGRAM.name}", *OPTIONS[kind], *training],
+        "command": ["python", f"/program/{PROGRAM.name}", *OPTIONS[kind], *length, "--directory", "$(TFTRAINING_DIR)"],
         "env": [{"name": "CAMPAIGN_RECORDS", "value": f"{MOUNT}/records/{name}"}],
         "volumeMounts": [{"name": "program", "mountPath": "/program"}],
     }

@@ -59,22 +59,31 @@ KINDS = {
 BASIC = ("program-killed", "launcher-killed", "pod-deleted", "node-paused", "operator-killed", "api-server-killed")
 
 
+STEPS_PER_EPOCH = 40
+
+
 @dataclass(frozen=True)
 class JobKind:
     """A kind of job: the program notes its steps one at a time, or `steps_at_once`."""
 
     name: str
+    epochs: int = 40
     workers: int = 2
     steps_at_once: int = 1
 
+    @property
+    def steps(self) -> int:
+        """The number of its last step."""
+        return self.epochs * STEPS_PER_EPOCH
 
-EPOCHS, STEPS_PER_EPOCH = 16, 40
+
+# An undisturbed training takes about a minute: long enough to be hit, short enough to be one of many.
 JOBS = {
     kind.name: kind
     for kind in (
         JobKind("fit"),
-        JobKind("custom", steps_at_once=STEPS_PER_EPOCH),
-        JobKind("ps", steps_at_once=STEPS_PER_EPOCH),
+        JobKind("custom", epochs=80, steps_at_once=STEPS_PER_EPOCH),
+        JobKind("ps", epochs=80, steps_at_once=STEPS_PER_EPOCH),
         JobKind("elastic", workers=3),
         JobKind("evaluator"),
     )

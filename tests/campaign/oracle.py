@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.campaign.kinds import EPOCHS, JOBS, KINDS, STEPS_PER_EPOCH
+from tests.campaign.kinds import JOBS, KINDS
 from tests.support.cluster.statuses import contradictions, count
 
 LEAST_ACCURACY = 0.85
@@ -103,7 +103,7 @@ def _end(evidence: Evidence) -> Iterator[str]:
         return
     if evidence.result is None:
         yield "the job has succeeded and wrote no result"
-    elif evidence.result["epochs"] != EPOCHS or evidence.result["accuracy"] < LEAST_ACCURACY:
+    elif evidence.result["epochs"] != JOBS[evidence.kind].epochs or evidence.result["accuracy"] < LEAST_ACCURACY:
         yield f"the result is wrong: {dict(evidence.result)}"
     for status in evidence.statuses:
         for each in status.get("conditions", []):
@@ -144,8 +144,8 @@ def _steps(evidence: Evidence) -> Iterator[str]:
             if begun > before + 2 * at_once:
                 yield f"{each.pod} began round {each.key} with step {begun}, and step {before} was the last one before"
     reached = max((step for _, step in made), default=0)
-    if evidence.end.get("phase") == "Succeeded" and reached != EPOCHS * STEPS_PER_EPOCH:
-        yield f"the job ended after step {reached} of {EPOCHS * STEPS_PER_EPOCH}"
+    if evidence.end.get("phase") == "Succeeded" and reached != JOBS[evidence.kind].steps:
+        yield f"the job ended after step {reached} of {JOBS[evidence.kind].steps}"
 
 
 def _costs(evidence: Evidence) -> Iterator[str]:

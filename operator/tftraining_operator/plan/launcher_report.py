@@ -158,9 +158,8 @@ def _merged_record(old: LastRestart | None, reported: LastRestart, is_news: bool
         and _is_same(old, reported)
     ):
         # The operator knows better how the lost pod ended, the launcher what came of it.
-        down = old.down_seconds if reported.down_seconds is None else reported.down_seconds
         cause = {each: getattr(old, each) for each in ("time", "pod", "exit_code", "signal", "reason", "exception")}
-        return msgspec.structs.replace(reported, **cause, down_seconds=down)
+        return msgspec.structs.replace(reported, **cause)
     return reported if is_news or (old is not None and old.time == reported.time) else None
 
 

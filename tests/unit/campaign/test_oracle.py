@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.campaign.kinds import EPOCHS, STEPS_PER_EPOCH
+from tests.campaign.kinds import JOBS
 from tests.campaign.oracle import Evidence, Hit, Process, judge, of_job
 
-LAST = EPOCHS * STEPS_PER_EPOCH
+EPOCHS, LAST = JOBS["fit"].epochs, JOBS["fit"].steps
 HALF = LAST // 2
 
 
