@@ -37,6 +37,16 @@ FREEZE = (
     "try:\n    time.sleep(float(sys.argv[1]))\n"
     "finally:\n    os.kill(pid, signal.SIGCONT)\n"
 )
+# Fills /dev/shm of the pod.
+FILL = (
+    "import os, sys, time\n"
+    "with open('/dev/shm/campaign', 'wb', buffering=0) as file:\n"
+    "    try:\n"
+    "        while file.write(bytes(1 << 20)) == 1 << 20:\n            pass\n"
+    "    except OSError:\n        pass\n"
+    "    try:\n        time.sleep(float(sys.argv[1]))\n"
+    "    finally:\n        os.unlink('/dev/shm/campaign')\n"
+)
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,8 @@ class Faults:
     def _table(self) -> dict[str, Callable[[], str]]:
         return {
             "program-killed": self._program_killed,
-            "program-frozen": self._program_frozen,
+            "program-frozen": lambda: self._inside(FREEZE),
+            "shm-filled": lambda: self._inside(FILL),
             "launcher-killed": self._launcher_killed,
             "launcher-frozen": self._launcher_frozen,
             "pod-deleted": lambda: self._on_pod("delete", "pod", "--wait=false"),
@@ -112,9 +123,9 @@ class Faults:
         self.training.kill_program(replica)
         return self.training.pod(replica)
 
-    def _program_frozen(self) -> str:
+    def _inside(self, code: str) -> str:
         pod = self._pod()["metadata"]["name"]
-        words = ("--container=tensorflow", "--", "python", "-c", FREEZE, str(self.strike.seconds))
+        words = ("--container=tensorflow", "--", "python", "-c", code, str(self.strike.seconds))
         self.training.kube.kubectl("exec", *self._here, pod, *words)
         return str(pod)
 

@@ -27,6 +27,8 @@ KINDS = {
     for kind in (
         Kind("program-killed", charges=1),
         Kind("program-frozen", restarts=False, seconds=(1, 8)),
+        # Backups in memory may fail meanwhile; the training may not.
+        Kind("shm-filled", restarts=False, seconds=(1, 8)),
         Kind("launcher-killed", charges=1, disruptions=1),
         # The others give a silent launcher up, and a launcher that is silent for longer is a lost pod for its probe.
         Kind("launcher-frozen", disruptions=1, seconds=(1, 8)),
