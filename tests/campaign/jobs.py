@@ -31,6 +31,7 @@ OPTIONS = {
 }
 NODE_LOST_SECONDS = 5
 GRACE_SECONDS = 5
+SHM_SIZE = "64Mi"
 
 
 def config_map() -> Manifest:
@@ -57,14 +58,16 @@ def manifest(name: str, kind: str, image: str) -> Manifest:
     spec["runPolicy"] = spec.get("runPolicy", {}) | policy
     pod = spec["template"]["spec"]
     pod["terminationGracePeriodSeconds"] = GRACE_SECONDS
-    pod["volumes"] = [{"name": "program", "configMap": {"name": CONFIG_MAP}}]
+    # A small /dev/shm of the campaign's own can be filled without taking the memory of the container.
+    shm = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHM_SIZE}}
+    pod["volumes"] = [{"name": "program", "configMap": {"name": CONFIG_MAP}}, shm]
     [container] = pod["containers"]
     length = ["--epochs", str(JOBS[kind].epochs), "--steps-per-epoch", str(STEPS_PER_EPOCH)]
     container |= {
         "image": image,
         "command": ["python", f"/program/{PROGRAM.name}", *OPTIONS[kind], *length, "--directory", "$(TFTRAINING_DIR)"],
         "env": [{"name": "CAMPAIGN_RECORDS", "value": f"{MOUNT}/records/{name}"}],
-        "volumeMounts": [{"name": "program", "mountPath": "/program"}],
+        "volumeMounts": [{"name": "program", "mountPath": "/program"}, {"name": "shm", "mountPath": "/dev/shm"}],
     }
     return job
 
