@@ -23,7 +23,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster cluster-up cluster-down bench mutants lock clean audit
+.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster campaign cluster-up cluster-down bench mutants lock clean audit
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -118,6 +118,10 @@ processes: $(VENV)/installed  ## Real TensorFlow training in processes on this m
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
 	@$(DURING) $(RUN)pytest tests/cluster -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
+# Without SEED each campaign draws a new one, and prints it.
+campaign: $(VENV)/installed  ## Random faults on running jobs of every kind, and a verdict (SEED=… MINUTES=…).
+	@$(DURING) $(RUN)python -m tests.campaign $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FAULTS),--kinds $(FAULTS))
+
 test: check control-plane kwok processes cluster  ## Every tier, with one fault of each kind.
 
 test-faults: check control-plane queue-programs  ## Every tier, with all faults.
@@ -128,6 +132,7 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
 	@$(MAKE) --no-print-directory test-kubernetes MINORS=1.36
+	@$(MAKE) --no-print-directory campaign MINUTES=3
 
 release-files: programs  ## The files of a release in dist/: wheel, sdist, chart, install.yaml, notes, checksums.
 	@$(RUN)python -m testbed.release_files $(if $(TAG),--tag $(TAG)) $(if $(OPERATOR_IMAGE),--operator-image $(OPERATOR_IMAGE))

@@ -6,13 +6,11 @@ nobody can be blamed for is not charged, and a job whose faults stop succeeds, t
 
 import json
 import random
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ import pytest
 from testbed.cluster import Cluster
 from testbed.nodes import Nodes
 from testbed.shell import LabError
+from tests.support.cluster.statuses import all_statuses, contradictions, count
 from tests.support.cluster.training import Manifest, Training, condition, example
 
 EPOCHS = 50
@@ -29,8 +28,6 @@ END_SECONDS = 420
 CALM_SECONDS = 10
 CHARGED = ("the program killed", "the launcher killed")
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
-ENDS = ("Succeeded", "Failed")
-COUNTS = ("counted", "disruptions", "recreated", "inPlace")
 GANGS: dict[str, Manifest] = {
     "two": {},
     "three-or-fewer": {"minReplicas": 1, "replicaSpecs": {"worker": {"replicas": 3}}},
@@ -95,51 +92,6 @@ def _nothing(_: object) -> None:
     """For a fault that returns something."""
 
 
-@contextmanager
-def _all_statuses(training: Training) -> Iterator[list[Manifest]]:
-    """Every status that the job has had since, in their order; complete when the block is over."""
-    words = ("get", "tftrainingjob", training.name, "--namespace", training.namespace, "--watch", "--output=json")
-    found: list[Manifest] = []
-    with subprocess.Popen(training.kube.command(*words), stdout=subprocess.PIPE, text=True) as watch:
-        reader = Thread(target=_read, args=(watch, found))
-        reader.start()
-        try:
-            yield found
-        finally:
-            watch.terminate()
-            reader.join()
-
-
-def _read(watch: "subprocess.Popen[str]", found: list[Manifest]) -> None:
-    decoder, text = json.JSONDecoder(), ""
-    for line in watch.stdout or ():
-        text += line
-        with suppress(json.JSONDecodeError):
-            job, _ = decoder.raw_decode(text)
-            found.append(job.get("status", {}))
-            text = ""
-
-
-def _assert_truthful(statuses: list[Manifest]) -> None:
-    """No status contradicts itself or what was said before."""
-    epoch = 0
-    for before, now in zip([{}, *statuses], statuses, strict=False):
-        assert before.get("phase") not in ENDS or now["phase"] == before["phase"], (before, now)
-        assert not (condition(now, "Succeeded") == condition(now, "Failed") == "True"), now
-        assert now.get("attempt", 0) >= before.get("attempt", 0), (before, now)
-        for count in COUNTS:
-            assert _count(now, count) >= _count(before, count), (count, before, now)
-        there, wanted = (int(number) for number in now.get("ready", "0/0").split("/"))
-        assert there <= wanted, now
-        reached = (now.get("progress") or {}).get("epoch", epoch)
-        assert reached >= epoch - 1, (epoch, now)
-        epoch = max(epoch, reached)
-
-
-def _count(status: Manifest, name: str) -> int:
-    return int((status.get("restarts") or {}).get(name, 0))
-
-
 def _strike(night: Night) -> list[str]:
     """Faults at random moments until the training nears its end; the names of those that hit."""
     struck: list[str] = []
@@ -170,15 +122,15 @@ def test_a_job_whose_faults_stop_succeeds(
     training = Training(cluster.kube, namespace, "digits")
     training.wait_for_line("worker-0", r"^epoch 2/", START_SECONDS)
     size = manifest["spec"]["replicaSpecs"]["worker"]["replicas"]
-    with _all_statuses(training) as statuses:
+    with all_statuses(training) as statuses:
         struck = _strike(Night(cluster, cluster.nodes, training, operator, random.Random(seed), size))
         training.wait_for_phase("Succeeded", END_SECONDS)
         end = training.wait_for("cleaned up", lambda now: condition(now, "Cleaned") == "True", 120)
         time.sleep(CALM_SECONDS)
         assert training.status() == end
     assert len(struck) > FAULTS / 2, struck
-    _assert_truthful(statuses)
-    assert _count(end, "counted") <= sum(name in CHARGED for name in struck), (struck, end)
+    assert not contradictions(statuses)
+    assert count(end, "counted") <= sum(name in CHARGED for name in struck), (struck, end)
     result = json.loads((directory / "digits" / "result.json").read_text())
     assert (result["epochs"], result["accuracy"] > 0.85) == (EPOCHS, True), result
     assert not list(directory.rglob("workertemp_*"))

@@ -68,7 +68,8 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
         status = with_watchdog(status, report, reported, now)
     if reported is None or reported.time > now + CREDIBLE:
         return status
-    record = _merged_record(job.key.name, status.last_restart, reported, is_news)
+    trains = status.phase == "Running"
+    record = _merged_record(job.key.name, status.last_restart, reported, is_news, trains)
     if record is None:
         return status
     status = msgspec.structs.replace(status, last_restart=record)
@@ -154,7 +155,9 @@ def with_reported(status: Status, reported: ReportedProgress) -> Status:
     return msgspec.structs.replace(status, progress=new)
 
 
-def _merged_record(job: str, old: LastRestart | None, reported: LastRestart, is_news: bool) -> LastRestart | None:
+def _merged_record(
+    job: str, old: LastRestart | None, reported: LastRestart, is_news: bool, trains: bool
+) -> LastRestart | None:
     """status.lastRestart with the launcher's account of that restart; None if the launcher reports an earlier one."""
     if (
         old is not None
@@ -163,8 +166,9 @@ def _merged_record(job: str, old: LastRestart | None, reported: LastRestart, is_
         and _is_same(job, old, reported)
     ):
         # The operator knows better how the lost pod ended, the launcher what came of it.
-        down = old.down_seconds if reported.down_seconds is None else reported.down_seconds
         cause = {each: getattr(old, each) for each in ("time", "pod", "exit_code", "signal", "reason", "exception")}
+        # A report that is older than the readiness of the pods does not make a gang stand still that trains.
+        down = old.down_seconds if reported.down_seconds is None and trains else reported.down_seconds
         return msgspec.structs.replace(reported, **cause, down_seconds=down)
     if old is not None and old.time == reported.time and _is_same_member(job, old, reported):
         return msgspec.structs.replace(reported, pod=old.pod)  # its successor may have another name

@@ -255,6 +255,31 @@ def test_a_deleted_pod_is_made_anew_alone_and_free() -> None:
     assert [note.reason for note in cluster.events] == ["PodDeleted", "Training"]
 
 
+def test_a_restart_that_ended_just_before_a_pod_was_lost_does_not_tell_how_long_that_loss_lasts() -> None:
+    """A frozen node is back, the gang trains again for seconds, and then the pod that was silent ends."""
+    cluster = running()
+    cluster.launchers.advance(2, 70)
+    cluster.delete("worker-1").settle()
+    began = cluster.status.last_restart
+    assert began is not None and began.down_seconds is None
+    again = {"resumedFromEpoch": 1, "resumedFromStep": 70, "lostSteps": 0, "alone": False}
+    cluster.launchers.last = {"time": _shifted(cluster, -10), "member": "worker-1", "reason": "MemberLost", **again}
+    cluster.launchers.last["downSeconds"] = 4.1
+    cluster.launcher_report = cluster.launchers.last_report()
+    cluster.settle()
+    cluster.launchers.last |= {"time": _shifted(cluster, 5), "downSeconds": None, "resumedFromEpoch": None}
+    cluster.launchers.phase = "Restarting"
+    cluster.launcher_report = cluster.launchers.last_report()
+    cluster.settle()
+    last = cluster.status.last_restart
+    assert last is not None
+    assert (cluster.status.phase, last.reason, last.down_seconds) == ("Restarting", "PodDeleted", None)
+
+
+def _shifted(cluster: SimulatedCluster, seconds: float) -> str:
+    return (cluster.now + timedelta(seconds=seconds)).isoformat().replace("+00:00", "Z")
+
+
 def test_the_chiefs_pod_is_made_anew_alone() -> None:
     cluster = running(a_launched_job().chief())
     before = uids(cluster)

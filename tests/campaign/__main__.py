@@ -1,0 +1,181 @@
+"""Random faults, from a seed, on running jobs of every kind on the test cluster, and a verdict on each job.
+
+    make campaign SEED=7 MINUTES=10           or: python -m tests.campaign --seed 7 --minutes 10
+
+Jobs are begun and faults strike for so many minutes; then all faults are healed, the running jobs end, and are judged.
+The progress goes to standard error, and the last line of the output is JSON. For a job with complaints the evidence
+lies in the folder that this line names. The exit status is 1 if any job has complaints.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import random
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NoReturn
+
+from testbed import cluster as lab
+from testbed import release
+from testbed.cluster import Cluster
+from testbed.shell import LabError
+from tests.campaign import jobs, plan
+from tests.campaign.faults import Faults, answering, heal
+from tests.campaign.kinds import KINDS
+from tests.campaign.lane import Lane, said
+from tests.campaign.oracle import Hit
+from tests.campaign.plan import Strike
+from tests.campaign.report import report
+from tests.support.cluster.training import Training, local_storage
+
+LANES = 2
+# Faults strike a job that trains; without one they wait.
+LOOK_SECONDS = 0.5
+
+
+class Campaign:
+    """One run; the folder keeps the evidence of what went wrong."""
+
+    def __init__(self, cluster: Cluster, options: argparse.Namespace, folder: Path) -> None:
+        assert cluster.nodes is not None
+        assert cluster.shared is not None
+        self._cluster, self._nodes, self._options, self._folder = cluster, cluster.nodes, options, folder
+        self._namespace = f"campaign-{options.seed}-{secrets.token_hex(2)}"
+        self._began = time.monotonic()
+        self._volume, self._claim = local_storage(self._namespace)
+        self._directory = cluster.shared / self._volume["metadata"]["name"]
+        self.hits: list[Hit] = []
+        self.lanes = [
+            Lane(cluster, self._namespace, self._directory, number, plan.jobs(options.seed, number), folder, self.tell)
+            for number in range(LANES)
+        ]
+        for lane in self.lanes:
+            lane.hits = self.hits
+
+    def tell(self, line: str) -> None:
+        """Print a line of the progress."""
+        print(f"[campaign {time.monotonic() - self._began:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+    def run(self) -> None:
+        """Run jobs and faults for the minutes of the options, then let the jobs end."""
+        self._prepare()
+        threads = [threading.Thread(target=lane.run) for lane in self.lanes]
+        try:
+            for thread in threads:
+                thread.start()
+            self._strike(time.monotonic() + 60 * self._options.minutes)
+            self._finish(threads)
+        finally:
+            for lane in self.lanes:
+                lane.over.set()
+                lane.aborted.set()
+            self._heal()
+            for thread in threads:
+                thread.join()
+
+    def _finish(self, threads: list[threading.Thread]) -> None:
+        for lane in self.lanes:
+            lane.over.set()
+        self._heal()
+        self.tell(
+            f"{sum(hit.struck for hit in self.hits)} faults have struck; the jobs go on undisturbed to their ends"
+        )
+        for thread in threads:
+            thread.join()
+
+    def _heal(self) -> None:
+        for each in heal(self._nodes, self._cluster.kube):
+            self.tell(f"healed: {each}")
+
+    def _prepare(self) -> None:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        metadata = {"name": self._namespace, "labels": labels}
+        (self._directory / "records").mkdir(parents=True)
+        program = jobs.config_map()
+        program["metadata"]["namespace"] = self._namespace
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        self._cluster.kube.apply(namespace, self._volume, self._claim, program)
+
+    def _strike(self, deadline: float) -> None:
+        for strike in plan.strikes(self._options.seed, LANES, self._options.kinds):
+            time.sleep(max(0.0, min(strike.after, deadline - time.monotonic())))
+            training = self._training(strike, deadline)
+            if training is None:
+                return
+            self._one(strike, training)
+
+    def _training(self, strike: Strike, deadline: float) -> Training | None:
+        """The job to hit, which has pods that run or have run; None when the campaign is over."""
+        allowed = KINDS[strike.kind].only
+        order = [*self.lanes[strike.lane :], *self.lanes[: strike.lane]]
+        while time.monotonic() < deadline:
+            for lane in order:
+                if training := lane.target(allowed):
+                    return training
+            time.sleep(LOOK_SECONDS)
+        return None
+
+    def _one(self, strike: Strike, training: Training) -> None:
+        # Noted before it strikes: a job that ends meanwhile is judged with it.
+        hit = Hit(strike.number, strike.kind, training.name, "", time.monotonic(), math.inf)
+        self.hits.append(hit)
+        try:
+            target = Faults(self._cluster, self._nodes, release.NAMESPACE, training, strike).strike_now()
+        except LabError as error:
+            # It may have struck before the error: its costs are allowed for, and it is not counted.
+            self.tell(f"{strike.number} {strike.kind}: missed: {str(error)[:150]}")
+            target = ""
+        self.hits[-1] = dataclasses.replace(hit, target=target, ended=time.monotonic())
+        if target:
+            self.tell(f"{strike.number} {strike.kind}: {target} ({self.hits[-1].ended - hit.began:.1f} s)")
+
+    def tidy(self) -> None:
+        """Remove the namespace and the storage, and keep the operator's logs if anything was wrong."""
+        answering(self._cluster.kube)
+        kube = self._cluster.kube
+        if any(verdict.complaints for lane in self.lanes for verdict in lane.verdicts):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            words = ("--namespace", release.NAMESPACE, "--selector=app.kubernetes.io/name=tftraining-operator")
+            (self._folder / "operator.log").write_text(said(kube, "logs", *words, "--prefix", "--tail=-1"))
+        kube.kubectl("delete", "namespace", self._namespace, "--ignore-not-found", "--timeout=180s")
+        kube.kubectl("delete", "persistentvolume", self._volume["metadata"]["name"], "--ignore-not-found")
+
+
+def _stop(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Run a campaign; 1 if any job has complaints."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.campaign", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="of the plan (default: a new one)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of faults (10); the jobs then take their time")
+    parser.add_argument("--kinds", nargs="*", default=(), choices=sorted(KINDS), help="only these kinds of faults")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, _stop)
+    folder = Path(tempfile.gettempdir()) / f"tftraining-campaign-{options.seed}"
+    with ExitStack() as stack:
+        cluster = stack.enter_context(lab.session())
+        stack.enter_context(release.session(cluster.kube, cluster.images[0], *release.OFF_THE_WORKERS))
+        campaign = Campaign(cluster, options, folder)
+        campaign.tell(f"seed {options.seed}, {options.minutes:g} minutes")
+        try:
+            campaign.run()
+        finally:
+            campaign.tidy()
+    verdicts = [verdict for lane in campaign.lanes for verdict in lane.verdicts]
+    print(json.dumps(report(options.seed, options.minutes, campaign.hits, verdicts, str(folder))))
+    return int(any(verdict.complaints for verdict in verdicts))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""The last line of a campaign: what was done, what came of it, and how to do it again. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tests.campaign.oracle import Hit, Verdict
+
+
+def report(
+    seed: int, minutes: float, hits: Sequence[Hit], verdicts: Sequence[Verdict], folder: str
+) -> Mapping[str, Any]:
+    """The content of the line; `folder` is where evidence is, if there is any."""
+    wrong = {verdict.evidence.job: list(verdict.complaints) for verdict in verdicts if verdict.complaints}
+    told = {
+        "seed": seed,
+        "minutes": minutes,
+        "faults": sum(hit.struck for hit in hits),
+        "faults_by_kind": _counted(hit.kind for hit in hits if hit.struck),
+        "missed_by_kind": _counted(hit.kind for hit in hits if not hit.struck),
+        "jobs": len(verdicts),
+        "jobs_by_kind": _counted(verdict.evidence.kind for verdict in verdicts),
+        "restarts": sum(len({each.key for each in verdict.evidence.processes}) - 1 for verdict in verdicts),
+        "verdict": "wrong" if wrong or not verdicts else "right",
+    }
+    if wrong:
+        again = f"make campaign SEED={seed} MINUTES={minutes:g}"
+        told |= {"complaints": wrong, "evidence": folder, "again": again}
+    return told
+
+
+def _counted(names: Any) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))

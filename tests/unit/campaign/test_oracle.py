@@ -1,0 +1,168 @@
+"""The oracle of a campaign: a job that went well has no complaints, and each thing that goes wrong has its own."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.campaign.kinds import JOBS
+from tests.campaign.oracle import Evidence, Hit, Process, judge, of_job
+
+EPOCHS, LAST = JOBS["fit"].epochs, JOBS["fit"].steps
+HALF = LAST // 2
+
+
+def _status(**fields: Any) -> dict[str, Any]:
+    return {"phase": "Running", "ready": "2/2", "attempt": 0, "restarts": {"counted": 0}, **fields}
+
+
+def _process(pod: str, round_: int, began: float, steps: range, attempt: int = 0) -> Process:
+    made = [(began + index + 1, step) for index, step in enumerate(steps)]
+    return Process(pod, attempt, round_, began, made)
+
+
+def _hit(kind: str, job: str = "fit-0-1", began: float = 100.0) -> Hit:
+    return Hit(1, kind, job, "fit-0-1-worker-1", began, began)
+
+
+def _killed() -> Evidence:
+    """A job whose program was killed in the middle of the training, and that resumed ten steps before."""
+    first, second = range(1, HALF + 1), range(HALF - 9, LAST + 1)
+    processes = [_process(pod, 1, 0.0, first) for pod in ("w-0", "w-1")]
+    processes += [_process(pod, 2, 1000.0, second) for pod in ("w-0", "w-1")]
+    ended = _status(phase="Succeeded", restarts={"counted": 1, "inPlace": 1, "disruptions": 0, "recreated": 0})
+    result = {"epochs": EPOCHS, "accuracy": 0.95}
+    hits = [_hit("program-killed"), _hit("operator-killed")]
+    return Evidence("fit-0-1", "fit", 0.0, 2000.0, [_status(), ended], processes, hits, result)
+
+
+def test_a_job_that_was_hit_and_went_on_as_it_should_has_no_complaints() -> None:
+    assert judge(_killed()) == []
+
+
+def _failed(evidence: Evidence) -> None:
+    evidence.statuses[-1] = _status(phase="Failed", restarts=evidence.end["restarts"])
+
+
+def _no_result(evidence: Evidence) -> None:
+    evidence.result = None
+
+
+def _inaccurate(evidence: Evidence) -> None:
+    evidence.result = {"epochs": EPOCHS, "accuracy": 0.5}
+
+
+def _short(evidence: Evidence) -> None:
+    evidence.processes[2:] = [_process(pod, 2, 1000.0, range(HALF - 9, LAST)) for pod in ("w-0", "w-1")]
+
+
+def _skipping(evidence: Evidence) -> None:
+    evidence.processes[2:] = [_process(pod, 2, 1000.0, range(HALF + 3, LAST + 1)) for pod in ("w-0", "w-1")]
+
+
+def _jumping(evidence: Evidence) -> None:
+    process = evidence.processes[0]
+    evidence.processes[0] = Process(process.pod, 0, 1, 0.0, [*process.steps[:5], *process.steps[6:]])
+
+
+def _back_inside_a_round(evidence: Evidence) -> None:
+    process = evidence.processes[0]
+    evidence.processes[0] = Process(process.pod, 0, 1, 0.0, [*process.steps, (999.0, 1)])
+
+
+def _two_rounds(evidence: Evidence) -> None:
+    evidence.processes[1] = _process("w-1", 1, 800.0, range(1, HALF + 1))
+
+
+def _two_of_a_member(evidence: Evidence) -> None:
+    evidence.processes.append(_process("w-0", 2, 1100.0, range(HALF + 90, LAST + 1)))
+
+
+def _charged_too_much(evidence: Evidence) -> None:
+    evidence.statuses[-1] = {**evidence.end, "restarts": {**evidence.end["restarts"], "counted": 2}}
+
+
+def _a_disruption_too_many(evidence: Evidence) -> None:
+    evidence.statuses[-1] = {**evidence.end, "restarts": {**evidence.end["restarts"], "disruptions": 1}}
+
+
+def _uncounted(evidence: Evidence) -> None:
+    evidence.statuses[-1] = {**evidence.end, "restarts": {"counted": 0}}
+
+
+def _restarted_by_the_operator(evidence: Evidence) -> None:
+    evidence.hits = [_hit("operator-killed"), _hit("etcd-killed")]
+
+
+def _fault_of_the_operator(evidence: Evidence) -> None:
+    condition = {"type": "ReconcileError", "status": "True", "reason": "InternalError", "message": "KeyError"}
+    evidence.statuses.insert(1, _status(conditions=[condition]))
+
+
+def _temporary(evidence: Evidence) -> None:
+    evidence.temporary = ["fit-0-1/workertemp_1"]
+
+
+def _left(evidence: Evidence) -> None:
+    evidence.left = ["secret/fit-0-1-launcher-1234"]
+
+
+def _end_that_is_none(evidence: Evidence) -> None:
+    evidence.statuses.insert(1, _status(phase="Failed"))
+
+
+WRONG: dict[str, Callable[[Evidence], None]] = {
+    "the job is Failed at the end": _failed,
+    "wrote no result": _no_result,
+    "the result is wrong": _inaccurate,
+    f"the job ended after step {LAST - 1} of {LAST}": _short,
+    f"with step {HALF + 3}, and step {HALF} was the last one before": _skipping,
+    "made step 7 after step 5": _jumping,
+    "made step 1 after step": _back_inside_a_round,
+    "two rounds at once: w-1 made": _two_rounds,
+    "two rounds at once: w-0 made": _two_of_a_member,
+    "2 restarts are charged, and 1 were caused": _charged_too_much,
+    "1 disruptions are counted, and 0 were caused": _a_disruption_too_many,
+    "the status counts no restart": _uncounted,
+    "and nothing but this was done": _restarted_by_the_operator,
+    "the operator has a fault of its own": _fault_of_the_operator,
+    "temporary directories are left": _temporary,
+    "objects are left": _left,
+    "an end is not final": _end_that_is_none,
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_each_wrong_is_told(words: str) -> None:
+    evidence = _killed()
+    WRONG[words](evidence)
+    assert any(words in complaint for complaint in judge(evidence)), judge(evidence)
+
+
+def test_a_step_that_is_noted_late_by_a_program_that_stood_still_is_no_second_round() -> None:
+    evidence = _killed()
+    *made, (_, last) = evidence.processes[1].steps
+    evidence.processes[1] = Process("w-1", 0, 1, 0.0, [*made, (1005.0, last)])
+    assert judge(evidence) == []
+
+
+def test_rounds_begin_again_with_each_attempt() -> None:
+    evidence = _killed()
+    evidence.processes[2:] = [_process(pod, 1, 1000.0, range(HALF - 9, LAST + 1), attempt=1) for pod in ("w-0", "w-1")]
+    assert judge(evidence) == []
+
+
+def test_rounds_begin_again_where_all_launchers_were_replaced() -> None:
+    evidence = _killed()
+    evidence.processes[2:] = [_process(pod, 1, 1000.0, range(HALF - 9, LAST + 1)) for pod in ("w-0", "w-1")]
+    assert judge(evidence) == []
+
+
+def test_a_fault_on_a_job_concerns_only_this_job_and_one_on_a_node_all_that_ran_then() -> None:
+    own, other, node, before = (
+        _hit("pod-deleted"),
+        _hit("pod-deleted", job="ps-1-1"),
+        _hit("node-off", job="ps-1-1"),
+        _hit("node-off", job="ps-1-1", began=-500.0),
+    )
+    assert of_job([own, other, node, before], "fit-0-1", 0.0, 2000.0) == [own, node]
