@@ -277,7 +277,7 @@ class LauncherMember(Member):
         self._send({"type": "ready", "round": self._round})
 
     def _send_exited(self) -> None:
-        ended = {"code": None, "signal": 9, "kind": "", "exception": "", "lines": []}
+        ended: dict[str, Any] = {"code": None, "signal": 9, "kind": "", "exception": "", "lines": []}
         progress = self._progress(time.monotonic())
         self._send({"type": "exited", "round": self._round, "exit": ended, "progress": progress})
 

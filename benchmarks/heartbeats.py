@@ -83,8 +83,7 @@ class Server:
         self._process.wait()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": sys.stderr}
-        return subprocess.Popen(self._command, env=self._environment, **quiet)  # type: ignore[call-overload,no-any-return]
+        return subprocess.Popen(self._command, env=self._environment, stdout=subprocess.DEVNULL, stderr=sys.stderr)
 
 
 def bare_server(members: int) -> Server:
