@@ -47,12 +47,13 @@ lock:  ## Pin the Python dependencies again, with hashes.
 	@printf 'cyclonedx-bom\npip-audit\n' | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements/audit.txt
 
 AUDITED := operator client trainer
+AUDIT := build/audit
 audit: $(VENV)/installed  ## Known vulnerabilities of the locked packages (asks PyPI), and their bills of materials in build/sbom.
-	@$(RUN)uv venv -q --clear build/audit && $(RUN)uv pip install -q --python build/audit --require-hashes -r requirements/audit.txt
+	@$(RUN)uv venv -q --clear $(AUDIT) && $(RUN)uv pip install -q --python $(AUDIT) --require-hashes -r requirements/audit.txt
 	@mkdir -p build/sbom
-	@for each in $(AUDITED); do build/audit/bin/cyclonedx-py requirements requirements/$$each.txt --output-file build/sbom/$$each.cdx.json || exit 1; done
+	@for each in $(AUDITED); do $(AUDIT)/bin/cyclonedx-py requirements requirements/$$each.txt --output-file build/sbom/$$each.cdx.json || exit 1; done
 	@failed=0; for each in $(AUDITED); do echo "== $$each" >&2; \
-	  build/audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$each.txt || failed=1; done; exit $$failed
+	  $(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/$$each.txt || failed=1; done; exit $$failed
 
 check: $(VENV)/installed lint types unit  ## Lint, types, import contract, unit tests: a minute.
 
@@ -65,9 +66,9 @@ types: $(VENV)/installed
 	@$(RUN)mypy api/tftraining_api operator/tftraining_operator trainer/tftraining client/tftraining_client tests testbed benchmarks
 
 # Processes of their own cost two thirds of pytest-xdist here: the tests are short, and each worker would collect all of them.
-UNIT_PARTS := operator/plan launch client
+UNIT_PARTS := operator/cluster operator/plan launch client
 unit: $(VENV)/installed
-	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target $(UNIT_PARTS:%=unit/%) unit/others
+	@$(MAKE) --no-print-directory --jobs=5 --output-sync=target unit/others $(UNIT_PARTS:%=unit/%)
 
 unit/others: UNIT_TESTS = tests/unit $(UNIT_PARTS:%=--ignore=tests/unit/%)
 unit/%: UNIT_TESTS = tests/$@
