@@ -129,6 +129,7 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
     started.docker("network", "create", name())
     _kind(started, "create", "cluster", "--config", str(config), "--wait", "0s")
     kube = _kube()
+    _await_registration(Nodes(started, name()), kube)
     if node.built_here:
         pod_network.mend_dns(kube)
         pod_network.install(started, kube)
@@ -137,6 +138,17 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
     kube.kubectl("wait", "--for=condition=Ready", "nodes", "--all", limit)
     kube.kubectl("rollout", "status", "deployment/coredns", "--namespace", "kube-system", limit)
     _ready_file().touch()
+
+
+def _await_registration(nodes: Nodes, kube: Kube) -> None:
+    """Wait until each node has its object and its range of pod addresses: `kubeadm join` may end before that."""
+    for node in nodes.all():
+        try:
+            kube.kubectl("wait", "--for=create", f"node/{node}", f"--timeout={READY_SECONDS}s")
+            kube.kubectl("wait", "--for=jsonpath={.spec.podCIDR}", f"node/{node}", f"--timeout={READY_SECONDS}s")
+        except LabError as error:
+            journal = nodes.execute(node, "journalctl", "--unit=kubelet", "--no-pager", "--lines=15")
+            raise LabError(f"{node} does not join the cluster: {error}; its kubelet:\n{journal}") from error
 
 
 def _keep_dns_on_the_control_plane(kube: Kube) -> None:
