@@ -41,14 +41,14 @@ def _start() -> Engine:
 
 
 def stop_if_unused() -> bool:
-    """Stop the private engine if it runs and holds no container, and say whether it did.
+    """Stop the private engine if none of its containers runs, and say whether it did.
 
     The engine's files outside the cache are removed too.
     """
     with lock("engine"):
         if not private_engine.runtime_dir().exists():
             return False
-        containers = answers(private_engine.host()) and Engine(private_engine.host()).docker("ps", "-aq").strip()
+        containers = answers(private_engine.host()) and Engine(private_engine.host()).docker("ps", "-q").strip()
         if containers or used("engine"):
             say("keeping the private Docker engine: other clusters use it")
             return False

@@ -16,17 +16,22 @@ NAME = "first-job"
 
 @pytest.fixture
 def default_class(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """A volume for the claim, which names no class, where the cluster has no default StorageClass: on the nodes built
-    here."""
+    """A volume for the claim on the nodes that are built here.
+
+    The provisioner of the default class there is `kubernetes.io/host-path`. Its volumes are directories that only root
+    may write to, and the kubelet applies no `fsGroup` to them. To a `local` volume of the same class it does.
+    """
     classes = cluster.kube.get("storageclasses")["items"]
     default = "storageclass.kubernetes.io/is-default-class"
-    if any((each["metadata"].get("annotations") or {}).get(default) == "true" for each in classes):
+    marked = [each for each in classes if (each["metadata"].get("annotations") or {}).get(default) == "true"]
+    if marked and marked[0]["provisioner"] != "kubernetes.io/host-path":
         yield
         return
     if cluster.shared is None:
-        pytest.skip("the cluster has no default StorageClass")
+        pytest.skip("the cluster has no default StorageClass whose volumes a user that is not root can write to")
     volume, _ = local_storage(namespace, NAME)
     volume["spec"]["accessModes"] = ["ReadWriteOnce"]
+    volume["spec"]["storageClassName"] = marked[0]["metadata"]["name"] if marked else ""
     name = volume["metadata"]["name"]
     (cluster.shared / name).mkdir(mode=0o755)
     cluster.kube.apply(volume)

@@ -97,6 +97,8 @@ class Pod(Frozen, frozen=True):
     * A `queued` pod has requested quota from Kueue, and waits for it while `gated`; `queue_group` is its group, empty
       for a pod alone. `quota_taken`: Kueue has asked for its end. `successor` is the number in its name.
     * `spec_updates` is the annotation that tells its launcher of spec changes; empty for a pod without one.
+    * `unremoved_since` is the time of a deletion without a grace period that should have removed the pod at once: no
+      finalizer delays the removal.
     * `restarted_at` is the request for a restart that the pod was created after; None for a pod of an earlier version.
     * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
       which the pod's status shows only afterwards (both are set in plan/node_loss.py).
@@ -119,6 +121,7 @@ class Pod(Frozen, frozen=True):
     ip: str = ""
     deleted_at: datetime | None = None
     deletion_deadline: datetime | None = None
+    unremoved_since: datetime | None = None
     node_silent_since: datetime | None = None
     node_lost: bool = False
     evicting: bool = False
@@ -324,6 +327,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         ip=status.get("podIP", ""),
         deleted_at=_deleted_at(meta),
         deletion_deadline=_deletion_deadline(meta),
+        unremoved_since=_unremoved_since(meta),
         node_silent_since=_node_silent_since(status),
         disruption=_disruption(status, state),
         disrupted_at=_disrupted_at(status),
@@ -364,6 +368,13 @@ def _deleted_at(meta: Manifest) -> datetime | None:
 def _deletion_deadline(meta: Manifest) -> datetime | None:
     """The end of the deletion's grace period; None without a deletion, or after a forced one."""
     return _time(meta["deletionTimestamp"]) if meta.get("deletionGracePeriodSeconds") else None
+
+
+def _unremoved_since(meta: Manifest) -> datetime | None:
+    """The time of a deletion without a grace period; None without one, and if a finalizer keeps the pod."""
+    if "deletionTimestamp" not in meta or meta.get("deletionGracePeriodSeconds") or meta.get("finalizers"):
+        return None
+    return _time(meta["deletionTimestamp"])
 
 
 def _node_silent_since(status: Manifest) -> datetime | None:

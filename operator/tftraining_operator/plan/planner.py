@@ -22,6 +22,7 @@ from tftraining_operator.plan.deadlines import admitted_since, check_deadlines
 from tftraining_operator.plan.end import reject_spec
 from tftraining_operator.plan.evaluator import replace_evaluator
 from tftraining_operator.plan.gang import accepted_templates, attempt_of
+from tftraining_operator.plan.interrupted_deletions import finish_deletions
 from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
 from tftraining_operator.plan.memory_backup import announce_backups, turn_off_after_oom
@@ -113,6 +114,10 @@ def _with_refused_writes(context: Context, _: Draft) -> bool:
     return bool(context.observed.refused_changes)
 
 
+def _with_interrupted_deletions(context: Context, _: Draft) -> bool:
+    return any(pod.unremoved_since is not None for pod in context.observed.pods)
+
+
 def _queued(context: Context, _: Draft) -> bool:
     return any(pod.queued for pod in (*context.observed.pods, *context.observed.earlier))
 
@@ -143,6 +148,7 @@ ENDED = (Stage(clean_pods), Stage(remove_workertemp), Stage(expire))
 ALWAYS = (
     Stage(plan_auxiliary_objects, _writes_auxiliary_objects),
     Stage(fail_held_pods, _queued),
+    Stage(finish_deletions, _with_interrupted_deletions),
     Stage(hold_refused_writes, _with_refused_writes),
 )
 

@@ -109,7 +109,15 @@ class TrainingJob:
             pods = self.pods(attempt)
             return pods if len(pods) == len(self.pods()) == count else {}
 
-        return wait_until(there, f"{count} pods of attempt {attempt} of {self.name}: {self.status()}")
+        try:
+            return wait_until(there, f"{count} pods of attempt {attempt} of {self.name}")
+        except AssertionError as error:
+            kept = ("uid", "labels", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers")
+            pods = {
+                name: {key: pod["metadata"].get(key) for key in kept} | {"status": pod.get("status")}
+                for name, pod in self.pods().items()
+            }
+            raise AssertionError(f"{error}: the pods are {pods}, the status is {self.status()}") from None
 
     def run(self, attempt: int = 1, count: int = 2) -> dict[str, Manifest]:
         """Wait for the pods of the attempt, let them all run, wait for the phase Running; return the pods."""
