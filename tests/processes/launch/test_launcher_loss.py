@@ -138,9 +138,8 @@ def test_a_program_is_killed_before_its_first_step(tmp_path: Path, victim: str) 
 
 def test_after_the_chiefs_success_a_killed_launcher_changes_nothing(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20") as gang:
-        gang.start()
-        gang.wait_for_phase("Training")
         gang.order("worker-1", "hang")
+        gang.start()
         assert gang.launchers["worker-0"].wait(20) == 0
         gang.kill("worker-1", signal.SIGKILL)
         gang.start("worker-1")

@@ -19,7 +19,7 @@ def test_two_members_train_and_end_with_the_chief(tmp_path: Path) -> None:
 
 
 def test_a_killed_program_restarts_the_gang(tmp_path: Path) -> None:
-    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "10", "--step-seconds", "0.01") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "10", "--step-seconds", "0.03") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill_program("worker-1")

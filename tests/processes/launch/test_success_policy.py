@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.launchers.gang import LocalGang
 
-SHORT = ("--epochs", "2", "--steps", "25")
+SHORT = ("--epochs", "2", "--steps", "25", "--step-seconds", "0.05")
 POLICY = {"successPolicy": "AllWorkers"}
 MEMBERS = ("worker-0", "worker-1")
 
