@@ -126,7 +126,7 @@ def test_the_success_of_another_job_is_ignored(tmp_path: Path) -> None:
 
 
 def test_a_worker_without_a_chief_finds_the_recorded_success(tmp_path: Path) -> None:
-    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20", "--step-seconds", "0.1") as gang:
+    with LocalGang(tmp_path, {"worker": 2}, "--epochs", "2", "--steps", "20", "--step-seconds", "0.04") as gang:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-1", signal.SIGSTOP)
