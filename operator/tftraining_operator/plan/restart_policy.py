@@ -162,7 +162,7 @@ def _same_failure_key(spec: JobSpec, incident: Incident) -> str:
     if spec.in_place or not incident.charged or incident.decision.rule or pod is None or pod.exit is None:
         return ""
     ended = Exit(pod.exit.code, pod.exit.signal, exception=exception_in(pod))
-    return key_of(pod.label, ended, place_of(Snapshot(), False, (pod.exit.ran or timedelta()).total_seconds()))
+    return key_of(ended, place_of(Snapshot(), False, (pod.exit.ran or timedelta()).total_seconds()))
 
 
 def _row(known: SameFailure | None) -> Row:

@@ -1,7 +1,7 @@
 """A stand-in for a training program: steps and epochs on a progress page, a save each epoch, and no TensorFlow.
 
     python standin.py DIRECTORY [--epochs N] [--steps N] [--step-seconds S] [--quiet] [--busy] [--chatter N] [--serve]
-                                [--restores S] [--raise-at N] [--stamps] [--metrics]
+                                [--restores S] [--raise-at N [--in-turn]] [--stamps] [--metrics]
 
 It executes the order in the file `order-<member>` of the directory once: `exit N`; `error TEXT` (print TEXT as the last
 line of a traceback and exit with 1); `lose MEMBER` (print the traceback of a lost peer, let MEMBER fail after that, and
@@ -10,9 +10,10 @@ finds the lock of another round held has found two rounds at once, and writes th
 
 With --serve workers behave as beside parameter servers: they wait, and look for a second process of the same member.
 With --restores the program reports its step at once, and its epoch S seconds later, as Keras' `fit` does after a
-restart. With --raise-at worker 1 raises a ValueError in place of step N. With --stamps the program, and a helper in a
-session of its own, write the time to `stamp-<round>-<member>-<which>` continuously: the last time at which they ran.
-With --metrics each step reports a loss, and the number of its round as a metric.
+restart. With --raise-at worker 1 raises a ValueError in place of step N; --in-turn, worker 0 does in even rounds. With
+--stamps the program, and a helper in a session of its own, write the time to `stamp-<round>-<member>-<which>`
+continuously: the last time at which they ran. With --metrics each step reports a loss, and the number of its round as a
+metric.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ def main() -> int:
     parser.add_argument("--serve", action="store_true")
     parser.add_argument("--restores", type=float, default=0.0)
     parser.add_argument("--raise-at", type=int, default=0)
+    parser.add_argument("--in-turn", action="store_true")
     parser.add_argument("--stamps", action="store_true")
     parser.add_argument("--metrics", action="store_true")
     arguments = parser.parse_args()
@@ -178,13 +180,14 @@ def train(arguments: argparse.Namespace, me: str) -> None:
         tell(step=done * arguments.steps, epochs=arguments.epochs)
         time.sleep(arguments.restores)
     tell(epoch=done + 1, epochs=arguments.epochs)
+    raiser = "worker-0" if arguments.in_turn and int(os.environ["TFTRAINING_ROUND"]) % 2 == 0 else "worker-1"
     for epoch in range(done, arguments.epochs):
         for step in range(arguments.steps):
             obey(arguments.directory / f"order-{me}")
             time.sleep(arguments.step_seconds)
             if arguments.chatter:
                 print("x" * arguments.chatter, flush=True)
-            if me == "worker-1" and epoch * arguments.steps + step + 1 == arguments.raise_at:
+            if me == raiser and epoch * arguments.steps + step + 1 == arguments.raise_at:
                 raise ValueError(f"boom\nin {object()}")
             number = epoch * arguments.steps + step + 1
             metrics = {"loss": 1 / number, "round": int(os.environ["TFTRAINING_ROUND"])} if arguments.metrics else None

@@ -65,11 +65,14 @@ class SameFailure:
 NO_FAILURE = SameFailure()
 
 
-def key_of(member: str, ended: Exit | None, place: str | None) -> str:
-    """The key that equal failures share; "" for a failure that does not count. `place` is from `place_of`."""
+def key_of(ended: Exit | None, place: str | None) -> str:
+    """The key that equal failures share; "" for a failure that does not count. `place` is from `place_of`.
+
+    The key leaves out the member: where all members raise, each time another one may be the first.
+    """
     if ended is None or ended.code != 1 or place is None or not counts_as_same_failure(ended.exception):
         return ""
-    text = "\n".join((member, place, _ADDRESS.sub("0x", ended.exception)))
+    text = "\n".join((place, _ADDRESS.sub("0x", ended.exception)))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:KEY_LENGTH]
 
 

@@ -98,7 +98,7 @@ class Attribution:
         """A program's own failure, which is charged."""
         incident = self._make_incident(peer.name, reason_of(program_exit), describe(peer.name, program_exit), now)
         place = place_of(peer.progress, peer.has_reported, now - peer.started_at)
-        return replace(incident, charged=True, exit=program_exit, same=key_of(peer.name, program_exit, place))
+        return replace(incident, charged=True, exit=program_exit, same=key_of(program_exit, place))
 
     def _find_early_exit(self, program_exit: Exit, now: float) -> Peer | None:
         """The member whose exit with 0, shortly before, explains why another program ended with a lost peer."""
