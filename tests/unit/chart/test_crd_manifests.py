@@ -116,6 +116,8 @@ def test_whatever_the_schema_allows_nobody_crashes_over(count: int) -> None:
             seen["told"] += 1
             if not parse_job({**stored, "metadata": {**IDENTITY, **STORED}}).ours:
                 return  # another controller's job
+            if manifest.get("status", {}).get("phase") == "Failed":
+                return  # it has ended before, with the words of that time
             said = step.patch_condition.message if step.patch_condition else step.status.message
             assert said and "Traceback" not in said, step.status
 
