@@ -200,9 +200,10 @@ def test_the_options_that_pages_on_tftj_name_exist(page: str) -> None:
 
 @cache
 def example_jobs() -> dict[str, dict[str, Any]]:
-    """The jobs of the examples, by name."""
-    files = [path for path in (REPOSITORY / "examples").rglob("*.yaml") if NAMES["kind"] in path.read_text()]
-    found = [job for path in files for job in yaml.safe_load_all(path.read_text(encoding="utf-8")) if job]
+    """The jobs of the examples and of the pages, by name."""
+    texts = [path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").rglob("*.yaml")]
+    texts += [block.text for _, block in blocks_of("yaml")]
+    found = [job for text in texts if NAMES["kind"] in text for job in yaml.safe_load_all(text) if job]
     return {job["metadata"]["name"]: job for job in found if job.get("kind") == NAMES["kind"]}
 
 
