@@ -11,6 +11,7 @@ private Git repository of docs/code.md and the patch of Argo CD's ConfigMap. Pat
 test_paths.py, complete manifests in tests/unit/client/test_validation.py.
 """
 
+import ast
 import json
 import re
 import tomllib
@@ -410,7 +411,9 @@ def test_blocks_are_well_formed() -> None:
     for _, block in blocks_of("yaml"):
         assert list(yaml.safe_load_all(block.text))
     for page, block in blocks_of("python"):
-        compile(block.text.replace("(…, ", "(").replace("…", "..."), page.name, "exec")
+        # A cell of a notebook may await.
+        text = block.text.replace("(…, ", "(").replace("…", "...")
+        compile(text, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     for _, block in blocks_of("json"):
         # Results of benchmarks are several lines of one object each.
         assert [json.loads(part) for part in re.split(r"\n(?=\{)", block.text)]
