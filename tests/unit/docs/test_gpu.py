@@ -6,21 +6,16 @@ import yaml
 
 from tests.support.page_commands import blocks
 from tests.support.repository import REPOSITORY
-from tests.support.simulated_cluster.builders import JobBuilder
-from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.support.simulated_cluster.documented_jobs import running
 from tftraining_api.manifests.launcher import gpus_of
-from tftraining_client.validation import validate
 
 PAGE = REPOSITORY / "docs" / "gpu.md"
 (MANIFEST,) = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
 
 
 def test_the_pods_of_the_page_have_what_it_says() -> None:
-    job = JobBuilder().without("worker")
-    for field, value in validate(MANIFEST)["spec"].items():
-        job.set(field, value)
     written = MANIFEST["spec"]["template"]["spec"]
-    pods = SimulatedCluster(job).run().api.pods.values()
+    pods = running(MANIFEST).api.pods.values()
     assert len(pods) == 2
     for pod in pods:
         spec, (container,) = pod["spec"], pod["spec"]["containers"]

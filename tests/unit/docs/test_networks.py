@@ -8,8 +8,7 @@ import yaml
 from tests.support.control_plane.manifests import minimal
 from tests.support.page_commands import blocks
 from tests.support.repository import REPOSITORY
-from tests.support.simulated_cluster.builders import JobBuilder
-from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.support.simulated_cluster.documented_jobs import running
 from tests.unit.client.test_validation import merged
 from tftraining_api.model.names import RENDEZVOUS_PORT, STATUS_PORT
 from tftraining_client.validation import validate
@@ -27,10 +26,7 @@ def defaults() -> dict[str, Any]:
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=["outside the mesh", "in the mesh"])
 def test_the_template_reaches_every_pod(template: dict[str, Any]) -> None:
-    job = JobBuilder().without("worker")
-    for field, value in validate(merged(defaults(), template))["spec"].items():
-        job.set(field, value)
-    pods = SimulatedCluster(job).run().api.pods.values()
+    pods = running(merged(defaults(), template)).api.pods.values()
     assert len(pods) == 2
     for kind, written in template["spec"]["template"]["metadata"].items():
         assert all(written.items() <= pod["metadata"][kind].items() for pod in pods)

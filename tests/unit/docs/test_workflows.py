@@ -18,8 +18,7 @@ import yaml
 import tftraining_client
 from tests.support.page_commands import blocks
 from tests.support.repository import REPOSITORY
-from tests.support.simulated_cluster.builders import JobBuilder
-from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.support.simulated_cluster.documented_jobs import running
 from tests.support.simulated_cluster.states import STATES
 from tftraining_client.validation import validate
 from tftraining_client.validation.crd import custom_resource, fields
@@ -159,10 +158,7 @@ def test_the_outputs_of_the_workflow_are_fields() -> None:
 
 
 def primary_pod() -> dict[str, Any]:
-    job = JobBuilder().without("worker")
-    for field, value in validate(in_trial())["spec"].items():
-        job.set(field, value)
-    pods = SimulatedCluster(job).run().api.pods.values()
+    pods = running(in_trial()).api.pods.values()
     wanted = TRIAL["primaryPodLabels"].items()
     (pod,) = [each for each in pods if wanted <= each["metadata"]["labels"].items()]
     return dict(pod)
