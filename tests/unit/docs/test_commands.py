@@ -7,8 +7,8 @@ the README's program (tests/processes/client/test_own_program.py), `make demo` o
 (tests/processes/launch/test_kill_by_hand.py) and the chart in a real cluster (tests/control_plane/test_chart.py).
 
 Not run anywhere: docker and kind (the test cluster is made by testbed/), `docker push`, `pip install matplotlib`, the
-Secret for a private Git repository by `kubectl create`, and the patch of Argo CD's ConfigMap. Paths, links and modules are proven in
-test_paths.py, complete manifests in tests/unit/client/test_validation.py.
+Secret for a private Git repository by `kubectl create`, and the patch of Argo CD's ConfigMap. Paths, links and modules
+are proven in test_paths.py, complete manifests in tests/unit/client/test_validation.py.
 """
 
 import ast
