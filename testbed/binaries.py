@@ -42,6 +42,7 @@ PACKAGES = {
     "kube-router": ("kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
     "pause": ("pause", "."),
     "kstatus": ("kstatus", "."),
+    "conditions": ("conditions", "."),
     "prometheus-operator": ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator/cmd/operator"),
     "promql": ("promql", "."),
     "glua": ("lua", "github.com/yuin/gopher-lua/cmd/glua"),

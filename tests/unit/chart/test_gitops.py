@@ -12,6 +12,7 @@ import yaml
 from testbed import binaries
 from testbed.shell import run
 from tests.support.crd import definition
+from tests.support.page_commands import blocks
 from tests.support.repository import REPOSITORY
 from tests.support.simulated_cluster.states import CURRENT, FAILED, IN_PROGRESS, STATES, TERMINATING
 
@@ -86,3 +87,23 @@ def test_the_columns_of_k9s_are_fields_of_the_resource() -> None:
         for part in path.split("."):
             assert part in schema["properties"], path
             schema = schema["properties"][part]
+
+
+def objects_of_flux() -> dict[str, dict[str, Any]]:
+    """The objects of docs/gitops.md by kind."""
+    found = [block.text for block in blocks(REPOSITORY / "docs" / "gitops.md") if block.language == "yaml"]
+    return {each["kind"]: each for text in found for each in yaml.safe_load_all(text)}
+
+
+def test_the_objects_for_flux_belong_together_and_their_values_are_the_charts() -> None:
+    objects = objects_of_flux()
+    release, source = objects["HelmRelease"], objects["OCIRepository"]
+    assert release["spec"]["chartRef"] == {"kind": "OCIRepository", "name": source["metadata"]["name"]}
+    assert (
+        release["metadata"]["namespace"] == source["metadata"]["namespace"] == objects["Namespace"]["metadata"]["name"]
+    )
+    chart = REPOSITORY / "charts" / "tftraining-operator"
+    assert source["spec"]["url"].endswith(f"/{chart.name}")
+    values = yaml.safe_load((chart / "values.yaml").read_text(encoding="utf-8"))
+    assert release["spec"]["values"] and release["spec"]["values"].keys() <= values.keys()
+    assert objects["Kustomization"]["spec"]["wait"] is True

@@ -6,9 +6,7 @@ import pytest
 import yaml
 
 from tests.support.repository import REPOSITORY
-from tests.support.simulated_cluster.builders import JobBuilder
-from tests.support.simulated_cluster.simulation import SimulatedCluster
-from tftraining_client.validation import validate
+from tests.support.simulated_cluster.documented_jobs import running
 
 DOCUMENT = (REPOSITORY / "docs" / "migration.md").read_text(encoding="utf-8")
 PLAN = "unit/operator/plan"
@@ -59,19 +57,11 @@ def test_a_test_file_proves_each_row() -> None:
     assert sorted(path for path in PROOFS.values() if not (REPOSITORY / "tests" / path).exists()) == []
 
 
-def running() -> SimulatedCluster:
-    """The translated manifest of the page, as the API server stores it, in a training gang."""
-    manifest = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)[1])
-    job = JobBuilder().without("worker")
-    for field, value in validate(manifest)["spec"].items():
-        job.set(field, value)
-    cluster = SimulatedCluster(job).run()
-    assert cluster.status.phase == "Running"
-    return cluster
+MANIFEST_AFTER = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)[1])
 
 
 def test_the_manifest_after_is_valid_and_trains() -> None:
-    cluster = running()
+    cluster = running(MANIFEST_AFTER)
     assert (cluster.pods, cluster.status.ready) == (["chief-0", "worker-0", "worker-1"], "3/3")
     for pod in cluster.api.pods.values():
         (container,) = pod["spec"]["containers"]
@@ -84,4 +74,4 @@ def test_the_manifest_after_is_valid_and_trains() -> None:
 
 @pytest.mark.parametrize(("code", "phase"), [(1, "Failed"), (127, "Failed"), (130, "Running"), (137, "Running")])
 def test_the_rules_of_the_manifest_after_restart_the_exit_codes_that_tfjob_restarts(code: int, phase: str) -> None:
-    assert running().exit("worker-1", code=code).run_timers().status.phase == phase
+    assert running(MANIFEST_AFTER).exit("worker-1", code=code).run_timers().status.phase == phase

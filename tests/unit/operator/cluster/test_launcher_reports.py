@@ -459,33 +459,36 @@ def test_jobs_that_are_not_ours_or_have_no_launcher_are_not_asked() -> None:
 
 
 @asynccontextmanager
-async def a_pod(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[int]:
+async def a_pod(
+    answer: Callable[[web.Request], Awaitable[web.StreamResponse]], ip: str = "127.0.0.1"
+) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_get("/status", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    await web.TCPSite(runner, ip, 0).start()
     try:
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
 
 
-async def ask_directly(monkeypatch: pytest.MonkeyPatch, port: int, known: str = "") -> bytes:
+async def ask_directly(monkeypatch: pytest.MonkeyPatch, port: int, known: str = "", ip: str = "127.0.0.1") -> bytes:
     monkeypatch.setattr(launcher_reports, "STATUS_PORT", port)
     direct = DirectConnection()
     try:
-        return await direct.fetch(replace(CHIEF, ip="127.0.0.1"), known)
+        return await direct.fetch(replace(CHIEF, ip=ip), known)
     finally:
         await direct.close()
 
 
-async def test_the_direct_way(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ip", ["127.0.0.1", "::1"])
+async def test_the_direct_way(monkeypatch: pytest.MonkeyPatch, ip: str) -> None:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(body=status_page())
 
-    async with a_pod(answer) as port:
-        assert await ask_directly(monkeypatch, port) == status_page()
+    async with a_pod(answer, ip) as port:
+        assert await ask_directly(monkeypatch, port, ip=ip) == status_page()
 
 
 async def test_an_endless_answer_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
