@@ -39,9 +39,10 @@ class ReplicaSpecs(Frozen, frozen=True):
 
 
 class Storage(Frozen, frozen=True):
-    """The storage that every pod of the job shares."""
+    """The storage that every pod of the job shares: a volume, or a bucket's URI (`gs://bucket/path`)."""
 
-    volume: Manifest
+    volume: Manifest | None = None
+    uri: str | None = None
     mount_path: str = "/training"
     directory: str | None = None
     save_dirs: tuple[str, ...] = (".",)
