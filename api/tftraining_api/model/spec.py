@@ -47,6 +47,11 @@ class Storage(Frozen, frozen=True):
     directory: str | None = None
     save_dirs: tuple[str, ...] = (".",)
 
+    def __post_init__(self) -> None:
+        # A newer version may know a third kind of storage, and this one must not train without it.
+        if (self.volume is None) == (self.uri is None):
+            raise ValueError("needs exactly one of volume and uri")
+
 
 class CodeConfigMap(Frozen, frozen=True):
     """A ConfigMap that has the archive."""
