@@ -45,6 +45,7 @@ PACKAGES = {
     "conditions": ("conditions", "."),
     "prometheus-operator": ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator/cmd/operator"),
     "promql": ("promql", "."),
+    "fake-gcs-server": ("fake-gcs-server", "."),
     "glua": ("lua", "github.com/yuin/gopher-lua/cmd/glua"),
     "actionlint": ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
 } | {

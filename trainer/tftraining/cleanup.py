@@ -7,7 +7,8 @@ Runs once, in a short-lived pod that mounts the job's storage, when no pod of th
 The cleanup removes the directories `workertemp_<index>` directly inside each save directory, for the given indexes, and
 nothing else. It must never follow a symbolic link, not even in the root's own path, and must never leave the root: it
 opens every directory relative to its parent's descriptor, so a path swapped in between leads nowhere. The cleanup needs
-only the standard library of Python 3.9 or later. Running it again is harmless.
+only the standard library of Python 3.9 or later; for a root in a bucket (`gs://bucket/my-job`) also TensorFlow. Running
+it again is harmless.
 """
 
 from __future__ import annotations
@@ -73,6 +74,21 @@ class Cleanup:
             self._inside(root, None, lambda descriptor: self._clean_all(descriptor, save_dirs, indexes))
         except OutOfTimeError:
             self._fail(root, "not finished in time")
+
+    def clean_bucket(self, root: str, save_dirs: Sequence[PurePosixPath], indexes: Sequence[int]) -> None:
+        """Clean the directories `save_dirs` (relative) below the URI `root`; missing ones are clean."""
+        from tftraining import bucket_cleanup  # noqa: PLC0415  imports TensorFlow
+
+        def count(path: str) -> None:
+            self.removed += 1
+            say(f"removed {path}")
+
+        paths = [
+            bucket_cleanup.join(root, str(save_dir), f"workertemp_{index}")
+            for save_dir in save_dirs
+            for index in indexes
+        ]
+        bucket_cleanup.remove_temporary(paths, self.deadline, count, self._fail)
 
     def to_json(self) -> str:
         """The result, short enough for a termination message; the last entry counts the failures that do not fit."""
@@ -147,7 +163,7 @@ class Cleanup:
             self._fail(path, error.strerror or str(error))
             return False
 
-    def _fail(self, path: PurePosixPath, error: str) -> None:
+    def _fail(self, path: PurePosixPath | str, error: str) -> None:
         self.failed.append({"path": str(path), "error": error})
         say(f"cannot remove {path}: {error}")
 
@@ -164,8 +180,10 @@ def _plain(text: str) -> PurePosixPath:
     return PurePosixPath(text)
 
 
-def _root(text: str) -> PurePosixPath:
+def _root(text: str) -> PurePosixPath | str:
     path = _plain(text)
+    if text.startswith("gs://"):
+        return text
     # `//x` is absolute too, but has another root in pathlib and POSIX.
     if path.root != "/" or len(path.parts) < 2:
         raise argparse.ArgumentTypeError(f"{text!r} must be an absolute path below /")
@@ -196,7 +214,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the arguments; for invalid ones, SystemExit(2) after one line."""
     parser = _Parser(prog="cleanup", description="Remove the temporary save directories of a job's non-chief workers.")
     add = parser.add_argument
-    add("--root", type=_root, required=True, help="the job's directory, an absolute path")
+    add("--root", type=_root, required=True, help="the job's directory, an absolute path or gs://…")
     add(
         "--save-dir",
         type=_save_dir,
@@ -221,7 +239,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the cleanup: 0 if all is gone, 1 if something could not be removed, SystemExit(2) for bad arguments."""
     arguments = parse(argv)
     cleanup = Cleanup(deadline=time.monotonic() + arguments.timeout)
-    cleanup.clean(arguments.root, arguments.save_dir, sorted(set(arguments.index)))
+    clean = cleanup.clean_bucket if isinstance(arguments.root, str) else cleanup.clean
+    clean(arguments.root, arguments.save_dir, sorted(set(arguments.index)))
     say(f"temporary save directories removed: {cleanup.removed}, failures: {len(cleanup.failed)}")
     write_result(cleanup, arguments.termination_log)
     return 1 if cleanup.failed else 0

@@ -14,19 +14,21 @@ from pathlib import Path
 
 from tftraining.cluster import Task, task_from_environment
 
+BUCKET = "gs://"
+
 
 def write_filepath(path: str, task: Task | None = None) -> str:
     """The path for `task` of a save to `path`: `path` for the chief, else `<dirname>/workertemp_<index>/<basename>`.
 
     The default of `task` is this process's task in TF_CONFIG; TFConfigError if TF_CONFIG is invalid. The parent
-    directory is created. ValueError if `path` is a URL (`gs://…`): the operator could not clean up there.
+    directory is created; a bucket (`gs://…`) has none. ValueError for any other URL: it could not be cleaned up.
     """
-    if is_url(path):
-        raise ValueError(f"{path} is a URL, and object storage is not supported: save to the job's storage instead")
+    if is_url(path) and not path.startswith(BUCKET):
+        raise ValueError(f"{path} is a URL of a storage that is not supported: save to the job's storage instead")
     task = task_from_environment() if task is None else task
     directory, name = posixpath.split(path)
     directory = directory if task.is_chief else temporary_directory(directory, task)
-    if directory:
+    if directory and not is_url(path):
         Path(directory).mkdir(parents=True, exist_ok=True)
     return posixpath.join(directory, name)
 

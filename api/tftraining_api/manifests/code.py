@@ -6,7 +6,7 @@ one that is created much later, has the same files, whatever the source has beco
 
 from posixpath import join
 
-from tftraining_api.manifests.storage import storage_mount
+from tftraining_api.manifests.storage import storage_mounts
 from tftraining_api.model.spec import Code, JobSpec, Manifest
 
 VOLUME, DIRECTORY = "tftraining-code", "/opt/tftraining-code"
@@ -51,7 +51,7 @@ def _more(asked: Manifest) -> Manifest:
 
 def _source_mount(spec: JobSpec, code: Code) -> list[Manifest]:
     if code.storage is not None and spec.storage is not None:
-        return [{**storage_mount(spec.storage), "readOnly": True}]
+        return [{**each, "readOnly": True} for each in storage_mounts(spec.storage)]
     return [{"name": each["name"], "mountPath": SOURCE_DIRECTORY, "readOnly": True} for each in _source_volume(code)]
 
 

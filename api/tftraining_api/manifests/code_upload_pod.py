@@ -8,7 +8,7 @@ do: the kubelet would create a subPath as root, not writable by the user of the 
 from tftraining.launch.roles import ROLES
 from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.manifests.security import container_security
-from tftraining_api.manifests.storage import storage_mount
+from tftraining_api.manifests.storage import storage_mounts
 from tftraining_api.manifests.storage_pod import PLACEMENT, storage_pod_spec, training_container, training_image
 from tftraining_api.model.spec import JobSpec, Manifest, Storage
 
@@ -28,7 +28,7 @@ def code_upload_pod(name: str, spec: JobSpec, storage: Storage, script: str, arg
         "securityContext": container_security({"readOnlyRootFilesystem": True}, {}),
         "resources": RESOURCES,
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": [storage_mount(storage)],
+        "volumeMounts": storage_mounts(storage),
     }
     pod = storage_pod_spec(template, storage, container, SECONDS, PLACEMENT)
     # After Ctrl-C the program removes what it has written so far, also from a slow volume.

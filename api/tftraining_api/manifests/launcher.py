@@ -16,7 +16,7 @@ from tftraining_api.manifests import code, memory_backup, spec_updates
 from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.manifests.security import container_security
-from tftraining_api.manifests.storage import job_directory
+from tftraining_api.manifests.storage import mounted_directory
 from tftraining_api.manifests.tf_config import described
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import (
@@ -55,9 +55,15 @@ def secret(job: Job) -> Manifest:
 
 
 def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
-    """The init container. `image` is the operator's; `own` is the pod spec of the user's template."""
+    """The init container of a training pod, which brings the launcher and the program of spec.code."""
+    return code.installed(copied(spec, image, own), spec)
+
+
+def copied(spec: JobSpec, image: str, own: Manifest) -> Manifest:
+    """The init container that copies the launcher. `image` is the operator's; `own` is the pod spec of the user's
+    template."""
     asked = _resources_of(own)
-    init = {
+    return {
         "name": INIT_CONTAINER,
         "image": spec.launcher.image or image,
         "command": ["python3", "-m", "tftraining.launch.install", LAUNCHER_DIRECTORY],
@@ -66,7 +72,6 @@ def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY}],
     }
-    return code.installed(init, spec)
 
 
 def _resources_of(own: Manifest) -> dict[str, str]:
@@ -121,7 +126,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "statusPort": STATUS_PORT,
         "host": "",
         "secretFile": f"{KEY_DIRECTORY}/{KEY}",
-        "directory": job_directory(job, spec.storage) if spec.storage else None,
+        "directory": mounted_directory(job, spec.storage),
         "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
         **policy.encode(spec),
         # For the chief only: its launcher decides for all.

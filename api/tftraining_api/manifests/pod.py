@@ -12,7 +12,7 @@ from tftraining_api.manifests.kueue import queued
 from tftraining_api.manifests.metadata import child_metadata, replica_labels
 from tftraining_api.manifests.pod_group import membership
 from tftraining_api.manifests.security import container_security, pod_security
-from tftraining_api.manifests.storage import job_directory, storage_mount, storage_volume
+from tftraining_api.manifests.storage import job_directory, storage_mounts, storage_volumes
 from tftraining_api.manifests.tf_config import tf_config
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import (
@@ -172,7 +172,7 @@ def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
 
 
 def _mounts(spec: JobSpec, own: list[Manifest]) -> list[Manifest]:
-    added = [storage_mount(spec.storage)] if spec.storage else []
+    added = storage_mounts(spec.storage)
     if not any(each.get("mountPath", "").rstrip("/") == "/dev/shm" for each in own):
         added.append({"name": SHM_VOLUME, "mountPath": "/dev/shm"})
     return own + added
@@ -180,7 +180,5 @@ def _mounts(spec: JobSpec, own: list[Manifest]) -> list[Manifest]:
 
 def _volumes(spec: JobSpec, own: list[Manifest]) -> list[Manifest]:
     # NCCL and tf.data pass buffers through /dev/shm; the runtime's default of 64 MiB is too small for either.
-    added: list[Manifest] = [{"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}]
-    if spec.storage:
-        added.append(storage_volume(spec.storage))
-    return own + added
+    shared_memory: Manifest = {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory"}}
+    return [*own, shared_memory, *storage_volumes(spec.storage)]

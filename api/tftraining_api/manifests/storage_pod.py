@@ -2,7 +2,7 @@
 a service account token, as the user and in the place of the training pods, whose files it reads or writes."""
 
 from tftraining_api.manifests.security import pod_security
-from tftraining_api.manifests.storage import storage_volume
+from tftraining_api.manifests.storage import storage_volumes
 from tftraining_api.model.names import CONTAINER
 from tftraining_api.model.spec import Manifest, Storage
 
@@ -16,15 +16,15 @@ def storage_pod_spec(
     """The spec. `template` is the pod spec of the user's template, whose fields `placement` are copied; the pod ends
     after so many seconds at the latest."""
     return {
+        "automountServiceAccountToken": False,
         **{field: template[field] for field in placement if field in template},
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 1,
         "activeDeadlineSeconds": seconds,
         "securityContext": pod_security(user_of(template)),
         "containers": [container],
-        "volumes": [storage_volume(storage)],
+        "volumes": storage_volumes(storage),
     }
 
 

@@ -6,7 +6,7 @@ label of the job's pods, so it is no replica and in no gang.
 
 from tftraining.launch.roles import ROLES
 from tftraining_api.manifests.security import container_security
-from tftraining_api.manifests.storage import job_directory, storage_mount
+from tftraining_api.manifests.storage import job_directory, storage_mounts
 from tftraining_api.manifests.storage_pod import storage_pod_spec, training_image
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import API_VERSION, KIND
@@ -51,5 +51,8 @@ def _container(job: Job, storage: Storage) -> Manifest:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         # The kubelet cannot probe the loopback from outside.
         "readinessProbe": {"exec": {"command": ["python3", "-c", PROBE]}, "periodSeconds": 2, "timeoutSeconds": 10},
-        "volumeMounts": [{**storage_mount(storage), "readOnly": True}, {"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            *({**each, "readOnly": True} for each in storage_mounts(storage)),
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
     }

@@ -39,12 +39,18 @@ class ReplicaSpecs(Frozen, frozen=True):
 
 
 class Storage(Frozen, frozen=True):
-    """The storage that every pod of the job shares."""
+    """The storage that every pod of the job shares: a volume, or a bucket's URI (`gs://bucket/path`)."""
 
-    volume: Manifest
+    volume: Manifest | None = None
+    uri: str | None = None
     mount_path: str = "/training"
     directory: str | None = None
     save_dirs: tuple[str, ...] = (".",)
+
+    def __post_init__(self) -> None:
+        # A newer version may know a third kind of storage, and this one must not train without it.
+        if (self.volume is None) == (self.uri is None):
+            raise ValueError("needs exactly one of volume and uri")
 
 
 class CodeConfigMap(Frozen, frozen=True):

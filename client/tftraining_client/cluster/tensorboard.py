@@ -6,6 +6,7 @@ from contextlib import aclosing
 from typing import Any
 
 from tftraining_api.kube.api import Api
+from tftraining_api.manifests.storage import job_directory
 from tftraining_api.manifests.tensorboard import NAME, PORT, tensorboard_pod
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.spec import Manifest, Storage
@@ -28,6 +29,11 @@ def storage_of(job: Job) -> Storage:
     storage = job.spec.storage
     if storage is None:
         raise UserError(f"job {job.name} has no spec.storage for TensorBoard to read: set it, and log below it")
+    if storage.volume is None:
+        raise UserError(
+            f"the storage of job {job.name} is {storage.uri}, which no pod mounts: run tensorboard --logdir "
+            f"{job_directory(parse_job(job.raw), storage)} with your own credentials"
+        )
     if set(storage.volume) & set(OF_ONE_POD):
         raise UserError(f"the storage of job {job.name} belongs to one pod: TensorBoard needs a volume that pods share")
     return storage

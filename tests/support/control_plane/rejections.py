@@ -30,6 +30,11 @@ def bad(name: str, path: str, value: Any, words: str, field: str = "") -> Bad:
     return Bad(name, {path: value}, field or path, words)
 
 
+def _uri(uri: str) -> dict[str, Any]:
+    """The changes that put a bucket in place of the volume."""
+    return {f"{STORAGE}.volume": REMOVED, f"{STORAGE}.mountPath": REMOVED, f"{STORAGE}.uri": uri}
+
+
 def _durations() -> list[Bad]:
     """Every duration, with its least value."""
     least = {
@@ -207,7 +212,19 @@ TEMPLATES = [
 ]
 
 PATHS = [
-    bad("storage with no volume", f"{STORAGE}.volume", REMOVED, "Required value"),
+    bad("storage with neither volume nor uri", f"{STORAGE}.volume", REMOVED, "needs exactly one of volume", STORAGE),
+    bad("storage with both", f"{STORAGE}.uri", "gs://bucket", "needs exactly one of volume", STORAGE),
+    Bad(
+        "mountPath of a uri",
+        {f"{STORAGE}.volume": REMOVED, f"{STORAGE}.uri": "gs://bucket"},
+        f"{STORAGE}.mountPath",
+        "works only with a volume",
+    ),
+    Bad("uri of S3", _uri("s3://bucket/a"), f"{STORAGE}.uri", "mount the bucket by a CSI driver"),
+    *(
+        Bad(f"uri {uri!r}", _uri(uri), f"{STORAGE}.uri", "must be gs://bucket or gs://bucket/path")
+        for uri in ("", "/training", "hdfs://a/b", "gs://", "gs://Bucket", "gs://bucket/", "gs://bucket/a/../b")
+    ),
     bad("volume with no source", f"{STORAGE}.volume", {}, "should have at least 1 properties"),
     bad("volume with two sources", f"{STORAGE}.volume.nfs", {}, "must have at most 1 item", f"{STORAGE}.volume"),
     bad("volume of its own for each pod", f"{STORAGE}.volume", {"emptyDir": {}}, "give every pod its own storage"),
@@ -363,7 +380,13 @@ CODE = [
         "code in storage without storage",
         {"spec.code.configMap": REMOVED, "spec.code.storage": {"path": "a"}, "spec.storage": REMOVED},
         "spec.code.storage",
-        "needs spec.storage",
+        "needs spec.storage.volume",
+    ),
+    Bad(
+        "code in a bucket",
+        {**_uri("gs://bucket"), "spec.code.configMap": REMOVED, "spec.code.storage": {"path": "a"}},
+        "spec.code.storage",
+        "needs spec.storage.volume",
     ),
     bad("code in a nameless ConfigMap", "spec.code.configMap.name", "", "should be at least 1 chars long"),
 ]

@@ -62,6 +62,9 @@ class JobBuilder:
         volume = {"persistentVolumeClaim": {"claimName": "training"}}
         return self.set("storage", {"volume": volume, **fields})
 
+    def bucket(self, **fields: Any) -> Self:
+        return self.set("storage", {"uri": "gs://bucket/team", **fields})
+
     def set(self, path: str, value: Any) -> Self:
         """Set a field of the spec, such as `runPolicy.managedBy`."""
         *parents, last = path.split(".")

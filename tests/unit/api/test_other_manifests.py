@@ -117,3 +117,28 @@ def test_the_cleanup_is_a_child_like_the_others_but_no_replica() -> None:
     labels = metadata["labels"]
     assert (labels["tftraining.dev/role"], labels["tftraining.dev/attempt"]) == ("cleanup", "2")
     assert "tftraining.dev/index" not in labels
+
+
+def test_the_cleanup_of_a_bucket_runs_as_the_training_ran() -> None:
+    credentials = {"name": "credentials", "secret": {"secretName": "google"}}
+    data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    mounts = [{"name": "credentials", "mountPath": "/google"}, {"name": "data", "mountPath": "/data"}]
+    key = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/google/key.json"}
+    job = a_job().bucket(saveDirs=["backup"]).pod(serviceAccountName="trainer", volumes=[credentials, data])
+    spec = made(job.container(image="mine:1", volumeMounts=mounts, env=[key]))["spec"]
+    (container,), (init,) = spec["containers"], spec["initContainers"]
+    assert container["command"][:5] == ["python", "-m", "tftraining.cleanup", "--root", "gs://bucket/team/mnist"]
+    assert container["command"][6:] == ["--save-dir=backup", "--index=1", "--index=2"]
+    assert (container["image"], init["image"], spec["serviceAccountName"]) == ("mine:1", "operator:1", "trainer")
+    assert key in container["env"] and {"name": "PYTHONPATH", "value": "/opt/tftraining-launcher"} in container["env"]
+    assert [each["name"] for each in container["volumeMounts"]] == ["credentials", "tftraining-launcher"]
+    assert [each["name"] for each in spec["volumes"]] == ["credentials", "tftraining-launcher"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+
+
+def test_the_cleanup_of_a_bucket_has_a_token_of_kubernetes_only_if_the_training_had() -> None:
+    assert made(a_job().bucket())["spec"]["automountServiceAccountToken"] is False
+    asked = made(a_job().bucket().pod(automountServiceAccountToken=True))
+    assert asked["spec"]["automountServiceAccountToken"] is True
+    volume = made(a_job().storage().pod(automountServiceAccountToken=True, serviceAccountName="trainer"))
+    assert volume["spec"]["automountServiceAccountToken"] is False and "serviceAccountName" not in volume["spec"]

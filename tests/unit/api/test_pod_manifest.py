@@ -1,5 +1,6 @@
 """The pod of a replica: the user's template, and what TensorFlow and the operator need added to it."""
 
+import json
 from typing import Any
 
 import pytest
@@ -267,3 +268,11 @@ def test_what_a_pod_is_made_from_is_noted_and_the_same_in_every_version() -> Non
     job = a_launched_job().chief().storage().set("launcher.warmStart", False)
     job.set("runPolicy.scheduling", {"priorityClassName": "high"})
     assert made(job)["metadata"]["annotations"]["tftraining.dev/spec"] == "8ff808b2da4e49ec"
+
+
+def test_a_bucket_is_not_mounted_and_the_launcher_gets_no_directory() -> None:
+    job = a_job().in_place().bucket(directory="runs/7")
+    assert env(job)["TFTRAINING_DIR"] == "gs://bucket/team/runs/7"
+    assert json.loads(env(job)["TFTRAINING_LAUNCHER"])["directory"] is None
+    spec = pod(*job.parsed(), Replica("worker", 0), "operator:1")["spec"]
+    assert "tftraining-storage" not in json.dumps(spec)

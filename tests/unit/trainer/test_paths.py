@@ -36,13 +36,20 @@ def test_the_directory_to_write_into_is_there(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "a" / "b").iterdir()) == ["model.h5", "workertemp_2"]
 
 
+def test_a_bucket_has_no_directories_to_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert write_filepath("gs://bucket/job/model.keras", CHIEF) == "gs://bucket/job/model.keras"
+    assert write_filepath("gs://bucket/job/model.keras", WORKER) == "gs://bucket/job/workertemp_2/model.keras"
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("task", [CHIEF, WORKER])
-def test_a_url_is_refused_and_no_directory_of_its_name_is_made(
+def test_another_url_is_refused_and_no_directory_of_its_name_is_made(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="gs://bucket/model is a URL, and object storage is not supported"):
-        write_filepath("gs://bucket/model", task)
+    with pytest.raises(ValueError, match="s3://bucket/model is a URL of a storage that is not supported"):
+        write_filepath("s3://bucket/model", task)
     assert list(tmp_path.iterdir()) == []
 
 

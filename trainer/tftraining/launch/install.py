@@ -17,15 +17,17 @@ from tftraining.launch.git_checkout import checkout
 from tftraining.launch.unpack import CodeError, unpack
 
 PACKAGE = Path(__file__).parents[1]
-# The modules for user programs: save directories, progress reports, backups in memory.
+# The modules for user programs: save directories, progress reports, backups in memory. And those of the cleanup, which
+# needs the TensorFlow of the user's image to open a bucket.
 FOR_PROGRAMS = ("__init__.py", "cluster.py", "memory_backup.py", "paths.py", "report.py")
+FOR_CLEANUP = ("bucket_cleanup.py", "cleanup.py")
 
 
 def install(directory: Path) -> None:
     """Copy the launcher into `directory`, which need not exist; OSError if that fails."""
     package = directory / PACKAGE.name
     shutil.copytree(PACKAGE / "launch", package / "launch", ignore=_unwanted, dirs_exist_ok=True)
-    for name in FOR_PROGRAMS:
+    for name in FOR_PROGRAMS + FOR_CLEANUP:
         shutil.copy(PACKAGE / name, package / name)
     shutil.copy(PACKAGE / "launch" / "entry.py", directory / "__main__.py")
 

@@ -57,6 +57,7 @@ WAIT_FOR_COPY = 0.5  # of the grace period: for the backup in memory that the ch
 LONE_CHIEF_SECONDS = 3.0  # after the chief's SIGTERM: the other members' have arrived, if all have to go
 REPORTED_FIELDS = ("progress", "lastRestart")  # fields of /status that the termination message keeps
 TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
+NOT_IN_A_BUCKET = "no history, no record of a success and no backup in memory is kept there"
 FORWARDED_SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
@@ -94,6 +95,8 @@ class Launcher:
         waits, short = {"/status": LongPolls(self._revisions.current)}, {"/status": self._status_summary}
         self._http_server = HttpServer(pages, waits, short)
         self._stop_requested = asyncio.Event()
+        if settings.is_chief and "://" in (place := environment.get("TFTRAINING_DIR", "")):
+            self._program.log(f"tftraining: {place}: only the program uses the bucket; {NOT_IN_A_BUCKET}")
         self._warned_gang_size = 0  # the gang size of the last warning about too few open files
 
     async def run(self) -> int:

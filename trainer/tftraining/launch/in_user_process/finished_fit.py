@@ -44,6 +44,9 @@ class Keeper:
             backup = find_backup(callbacks) if self.takes_part() else None
             if backup is None:
                 return None
+            if not backup.is_local:
+                _log(f"does not save the end of this fit: its backup is not in files but in {backup.path}")
+                return None
             return self._agree_on_fit(callbacks, backup)
         except Exception as error:
             _log(f"cannot save the end of this fit: {_describe(error)}")

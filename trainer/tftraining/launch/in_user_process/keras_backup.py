@@ -19,11 +19,15 @@ CLASS = "BackupAndRestore"
 def find_backup(callbacks: Any) -> Backup | None:
     """The backup of a CallbackList; None without BackupAndRestore, or with an unsupported one."""
     found = [each for each in callbacks.callbacks if any(cls.__name__ == CLASS for cls in type(each).__mro__)]
-    if len(found) != 1 or not hasattr(found[0], "delete_checkpoint") or "://" in str(found[0].backup_dir):
+    if len(found) != 1 or not hasattr(found[0], "delete_checkpoint"):
         return None
     kind = Keras3Backup if hasattr(found[0], "_weights_path") else LegacyBackup
     backup = kind(found[0])
     return backup if found[0].model.built and backup.supported else None
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(path)
 
 
 class Backup:
@@ -38,6 +42,11 @@ class Backup:
         self._callback = callback
         self._model = callback.model
         self.deletes = bool(callback.delete_checkpoint)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the backup is in files, not in a bucket, which only TensorFlow can open."""
+        return "://" not in self.path
 
     def shapes(self) -> list[list[int]]:
         """The shapes of the model's weights, because another model cannot restore the state."""
@@ -81,7 +90,7 @@ class LegacyBackup(Backup):
 
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
-        self.path = os.path.join(os.path.abspath(callback.backup_dir), "chief")
+        self.path = os.path.join(_absolute(str(callback.backup_dir)), "chief")
         self._strategy = self._model.distribute_strategy
         self._state: Any = None
         extended = self._strategy.extended
@@ -132,7 +141,7 @@ class Keras3Backup(Backup):
 
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
-        self.path = os.path.abspath(callback.backup_dir)
+        self.path = _absolute(str(callback.backup_dir))
         strategy = getattr(self._model, "distribute_strategy", None)
         alone = strategy is None or not strategy.extended._in_multi_worker_mode()
         self.supported = alone and sys.modules["keras"].backend.backend() == "tensorflow"
