@@ -54,6 +54,6 @@ def test_a_killed_training_resumes_from_its_backup_in_the_bucket_and_is_cleaned(
 
 @pytest.mark.slow_fault
 def test_backups_in_memory_need_no_files(tmp_path: Path) -> None:
-    seen = train(tmp_path, memoryBackup={"mode": "Auto", "maxOverheadPercent": 100})
+    seen = train(tmp_path, memoryBackup={"mode": "Auto", "maxOverheadPercent": 100, "sizeLimit": 64 << 20})
     assert seen["codes"] == {"worker-0": 0, "worker-1": 0}, seen["log"]
     assert seen["log"].count("resumed from memory at epoch ") == 1, seen["log"]

@@ -21,6 +21,7 @@ from urllib.parse import quote
 from urllib.request import urlopen
 
 from tests.support.kwok.certificates import make_certificates
+from tests.support.needed import need_or_skip
 
 OWN_WORLD = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 NAMES = ("storage.googleapis.com", "www.googleapis.com", "oauth2.googleapis.com")
@@ -31,6 +32,7 @@ PATIENCE = 20.0
 @contextmanager
 def emulated_bucket(server: Path, folder: Path) -> Iterator[None]:
     """Serve the empty bucket `gs://training` by the program `server`; TensorFlow finds it in this process' world."""
+    need_or_skip("ip")
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     hosts = folder / "hosts"
     hosts.write_text(f"127.0.0.1 localhost {' '.join(NAMES)}\n")

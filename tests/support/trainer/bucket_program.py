@@ -19,7 +19,7 @@ with strategy.scope():
     model.compile("adam", "mse")
 
 
-class Follow(keras.callbacks.Callback):
+class Follow(keras.callbacks.Callback):  # type: ignore[misc]
     """Tells each epoch, and leaves the test the time to see it."""
 
     def on_epoch_begin(self, epoch: int, logs: object = None) -> None:
