@@ -140,6 +140,7 @@ class Bench:
     async def _jobs(self) -> None:
         floor = await self._floor()
         await self._start_operator()
+        self.found["idle_mib"] = round(resident_mib(self._operator.pid), 1)
         async with self._measured("creation"):
             began = time.perf_counter()
             await self._create()
