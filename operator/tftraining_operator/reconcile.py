@@ -30,7 +30,7 @@ from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of
-from tftraining_operator.plan.status_writes import due, is_written
+from tftraining_operator.plan.status_writes import due, is_progress, is_written
 from tftraining_operator.plan.step import Planner, Step
 
 logger = logging.getLogger(__name__)
@@ -81,6 +81,10 @@ class Reconciler:
         with self._metrics.reconcile.time():
             await self._pass(key, raw)
         await self._end_failing(key)
+
+    def is_new(self, key: Key) -> bool:
+        """Whether no pass over the job has begun."""
+        return key not in self._memories
 
     async def report_failure(self, key: Key, error: Exception, failures: int) -> None:
         """Count a failing pass; once several in a row have failed, set the condition ReconcileError."""
@@ -175,6 +179,10 @@ class Reconciler:
         self._metrics.observe(job.status, step.status)
         for event in step.events:
             self._events.publish(job, event)
+        if not is_progress(job.status, step.status):
+            # The next step may follow from this one, and the store swallows the watch event of a write whose answer it
+            # has: nothing else starts the next pass.
+            self._queue.add(key)
         return True
 
     async def _write_job(self, key: Key, raw: Manifest, step: Step) -> None:

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tftraining_api.kube.api import Api, ApiError, connect
 from tftraining_api.manifests.network_policy import OperatorSelector
-from tftraining_api.model.names import GROUP, PLURAL, VERSION
+from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
@@ -40,6 +40,7 @@ from tftraining_operator.cluster.reflector import Reflector, may_read
 from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.model.served_schema import missing_fields
 from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.status_writes import longest_delay
 from tftraining_operator.reconcile import Dependencies, Reconciler
 
 logger = logging.getLogger(__name__)
@@ -194,7 +195,7 @@ class Operator:
         fetch, max_long_polls = through_api_server(api), MAX_PROXIED_LONG_POLLS
         if self._direct is not None:
             fetch, max_long_polls = self._direct.fetch, self._direct.max_long_polls
-        self._launcher_reports = LauncherReports(fetch, self.queue.add, max_long_polls)
+        self._launcher_reports = LauncherReports(fetch, self.queue.add, max_long_polls, self._progressed)
         self._quotas = Quotas(api, self.queue.add, everywhere=not settings.namespaces)
         dependencies = Dependencies(
             self.jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics
@@ -202,7 +203,7 @@ class Operator:
         self._reconciler = Reconciler(
             dependencies, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
         )
-        self.queue.failed = self._reconciler.report_failure
+        self.queue.failed, self.queue.is_new = self._reconciler.report_failure, self._reconciler.is_new
         self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)
             for namespace in settings.namespaces or ("",)
@@ -284,6 +285,10 @@ class Operator:
         """The age of each watch that has begun. The watch of the jobs is kopf's, which does not say."""
         begun = self._reflectors if self._tasks else []
         return {each.description: each.age for each in (*begun, *self._event_reflectors) if each.synced.is_set()}
+
+    def _progressed(self, key: Key) -> None:
+        """A job has made steps: a pass when its status is due, and no pass at every answer of its launcher."""
+        self.queue.add_within(key, longest_delay(self._launcher_reports.followed).total_seconds())
 
     def _node_changed(self, name: str) -> None:
         for key in self._children.pods.on_node(name):

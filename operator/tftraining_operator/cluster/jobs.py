@@ -34,7 +34,7 @@ class Jobs:
         return list(self._jobs)
 
     def update(self, raw: Any, deleted: bool, changed: Callable[[Key], None]) -> None:
-        """Take in an object from a watch or list; ignored if older than the answer to the operator's last write."""
+        """Take in an object from a watch or list; ignored if not newer than the answer to the operator's last write."""
         raw = dict(raw)
         key = _key(raw)
         old = self._jobs.get(key)
@@ -45,6 +45,8 @@ class Jobs:
         elif old is None or version(old) < version(raw):
             raw["metadata"] = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
             self._jobs[key] = raw
+        else:
+            return
         changed(key)
 
     def forget(self, key: Key) -> None:

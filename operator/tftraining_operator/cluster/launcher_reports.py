@@ -24,7 +24,7 @@ from tftraining_api.model.names import STATUS_PORT, Key
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import Status
 from tftraining_operator.cluster.poll_schedule import CALM_SECONDS, LongPollTurns, PollSchedule
-from tftraining_operator.model.launcher_report import Report, parse_report
+from tftraining_operator.model.launcher_report import Report, ReportedBackup, ReportedProgress, parse_report
 from tftraining_operator.model.observed import LauncherReport, Pod
 
 logger = logging.getLogger(__name__)
@@ -103,12 +103,20 @@ class _Followed:
 
 
 class LauncherReports:
-    """The reports of the chiefs' launchers, by job. Calls `changed` with each job whose report has changed; at most
-    `max_long_polls` jobs have a long poll at a time."""
+    """The reports of the chiefs' launchers, by job. Calls `changed` with each job whose report has changed, or
+    `progressed` if nothing but the step of the present epoch has; at most `max_long_polls` jobs have a long poll at a
+    time."""
 
-    def __init__(self, fetch: Fetch, changed: Callable[[Key], None], max_long_polls: int) -> None:
+    def __init__(
+        self,
+        fetch: Fetch,
+        changed: Callable[[Key], None],
+        max_long_polls: int,
+        progressed: Callable[[Key], None] | None = None,
+    ) -> None:
         self._fetch = fetch
         self._changed = changed
+        self._progressed = changed if progressed is None else progressed
         self._followed: dict[Key, _Followed] = {}
         self._turns = LongPollTurns[Key](max_long_polls, self._wake_for_long_poll)
 
@@ -180,8 +188,10 @@ class LauncherReports:
         finally:
             if known:
                 self._turns.release(key)
-        if (followed.report, followed.silent) != (before, was_silent):
+        if followed.silent != was_silent or _is_news(before, followed.report):
             self._changed(key)
+        elif followed.report != before:
+            self._progressed(key)
 
     def _revision_if_its_turn(self, key: Key, followed: _Followed) -> str:
         if not followed.revision:
@@ -249,6 +259,23 @@ def _of_job(report: Report, uid: str) -> Report:
     if report.job.uid not in ("", uid):
         raise ValueError("a launcher of another job answered")
     return report
+
+
+def _is_news(old: LauncherReport | None, new: LauncherReport | None) -> bool:
+    """Whether more has changed than steps, metrics and backups of the present epoch."""
+    if old is None or new is None or old.pod_uid != new.pod_uid:
+        return old != new
+    return _without_steps(old.report) != _without_steps(new.report)
+
+
+def _without_steps(report: Report) -> Report:
+    """The report without the values that change with every step."""
+    progress, backup = report.progress, report.backup
+    if progress is not None:
+        progress = ReportedProgress(epoch=progress.epoch, epochs=progress.epochs)
+    if backup is not None:
+        backup = ReportedBackup(on=backup.on, reason=backup.reason)
+    return msgspec.structs.replace(report, progress=progress, backup=backup, history=None)
 
 
 def _has_changed(old: Report, new: Report) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
 from tftraining_api.kube.api import ApiError
@@ -10,16 +11,43 @@ from tftraining_api.model.names import Key
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
+# Of so many keys that are taken while new ones wait, one is not new: a stream of new jobs must not hold up the others.
+OTHER_TURNS = 4
+
+
+class _Lanes:
+    """Keys in order of arrival; those of new jobs come before the others, but for one turn in OTHER_TURNS."""
+
+    def __init__(self) -> None:
+        self._new: deque[Key] = deque()
+        self._others: deque[Key] = deque()
+        self._added = asyncio.Semaphore(0)
+        self._turn = 0
+
+    def put(self, key: Key, is_new: bool) -> None:
+        """Add a key."""
+        (self._new if is_new else self._others).append(key)
+        self._added.release()
+
+    async def take(self) -> Key:
+        """Wait for a key, and remove it."""
+        await self._added.acquire()
+        if not (self._new and self._others):
+            return (self._new or self._others).popleft()
+        self._turn = (self._turn + 1) % OTHER_TURNS
+        return (self._new if self._turn else self._others).popleft()
 
 
 class WorkQueue:
     """A queue of keys. Times are in seconds. The attribute `waited` is called with the seconds that a key has waited
-    for its worker; `failed` after each failing pass, with the key, the error and the number of failures in a row."""
+    for its worker; `failed` after each failing pass, with the key, the error and the number of failures in a row.
+    `is_new` says which keys come first: their jobs have no pods yet, and somebody waits for them."""
 
     def __init__(self) -> None:
         self.waited: Callable[[float], None] = lambda seconds: None
         self.failed: Callable[[Key, Exception, int], Awaitable[None]] | None = None
-        self._ready: asyncio.Queue[Key] = asyncio.Queue()
+        self.is_new: Callable[[Key], bool] = lambda key: False
+        self._ready = _Lanes()
         # The keys in `_ready`, and since when.
         self._waiting: dict[Key, float] = {}
         self._working: set[Key] = set()
@@ -56,7 +84,13 @@ class WorkQueue:
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting[key] = time.monotonic()
-            self._ready.put_nowait(key)
+            self._ready.put(key, self.is_new(key))
+
+    def add_within(self, key: Key, seconds: float) -> None:
+        """Work on the key within `seconds`: its timer suffices if it fires by then, otherwise as `add`."""
+        timer = self._timers.get(key)
+        if timer is None or timer.when() > asyncio.get_running_loop().time() + seconds:
+            self.add(key)
 
     def add_after(self, key: Key, seconds: float) -> None:
         """Work on the key after `seconds`. A key has one timer: the earliest time wins, and a pass clears it."""
@@ -75,7 +109,7 @@ class WorkQueue:
     async def run(self, work: Callable[[Key], Awaitable[None]]) -> None:
         """Run one worker until cancelled. A failing pass is logged and retried later; it never stops other passes."""
         while True:
-            key = await self._ready.get()
+            key = await self._ready.take()
             self.waited(time.monotonic() - self._waiting.pop(key))
             self._working.add(key)
             if (timer := self._timers.pop(key, None)) is not None:

@@ -25,15 +25,25 @@ def due(job: Job, new: Status, written: datetime, training: int) -> datetime:
 
     `training` is the number of jobs whose launchers tell of progress.
     """
-    if is_written(job.status, msgspec.structs.replace(new, progress=job.status.progress)):
+    if is_progress(job.status, new):
         return _progress_due(job, new.progress, written, timedelta(seconds=training / PROGRESS_WRITES))
     return written + COUNTS_INTERVAL if can_wait(job.status, new) else written
+
+
+def longest_delay(training: int) -> timedelta:
+    """How long a status whose only news is the step of an epoch may wait, as `due` lets it wait."""
+    return max(PROGRESS_INTERVAL, timedelta(seconds=training / PROGRESS_WRITES))
 
 
 def is_written(old: Status, new: Status) -> bool:
     """Whether there is nothing to write. The history is written with the progress and never alone: an API server whose
     definition of the resource is older drops it from every write."""
     return msgspec.structs.replace(new, history=old.history) == old
+
+
+def is_progress(old: Status, new: Status) -> bool:
+    """Whether nothing but the progress, and the history with it, has changed."""
+    return is_written(old, msgspec.structs.replace(new, progress=old.progress))
 
 
 def _progress_due(job: Job, new: Progress | None, written: datetime, share: timedelta) -> datetime:

@@ -32,6 +32,16 @@ async def test_events_of_an_earlier_job_of_the_name_come_too_late() -> None:
         assert jobs.get(KEY) == job("a", 10, uid="new")
 
 
+async def test_the_watch_event_of_a_known_version_starts_no_pass() -> None:
+    async with serving() as (_, api):
+        jobs, passes = Jobs(api), list[Key]()
+        for version in (10, 10, 9, 11):
+            jobs.update(job("a", version), False, passes.append)
+        assert passes == [KEY, KEY]
+        jobs.update(job("a", 11), True, passes.append)
+        assert passes == [KEY] * 3
+
+
 async def test_an_answer_never_replaces_newer_news_nor_brings_a_job_back() -> None:
     async with serving() as (fake, api):
         jobs = Jobs(api)

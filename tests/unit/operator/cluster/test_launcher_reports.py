@@ -125,6 +125,29 @@ async def test_progress_is_news_but_no_unrest(quick: None) -> None:
     assert len(pods.changed) == 5
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "is_news"),
+    [
+        ({"progress": {"epoch": 1, "step": 5}}, {"progress": {"epoch": 1, "step": 6, "metrics": {"loss": 1}}}, False),
+        ({"backup": {"on": True, "step": 5}}, {"backup": {"on": True, "step": 6}}, False),
+        ({"progress": {"epoch": 1, "step": 5}}, {"progress": {"epoch": 2, "step": 6}}, True),
+        ({"progress": None}, {"progress": {"step": 1}}, True),
+        ({"backup": {"on": True, "step": 5}}, {"backup": {"on": False, "step": 5, "reason": "no room"}}, True),
+        ({"progress": {"step": 5}}, {"progress": {"step": 6}, "round": 2}, True),
+        ({"progress": {"step": 5}}, {"progress": {"step": 6}, "revision": "a.2"}, True),
+    ],
+)
+async def test_steps_of_an_epoch_are_told_apart_from_news(
+    quick: None, before: dict[str, Any], after: dict[str, Any], is_news: bool
+) -> None:
+    pods, progressed = Pods(status_page(**before), status_page(**after)), list[Key]()
+    launchers = LauncherReports(pods.fetch, pods.changed.append, 100, progressed.append)
+    launchers.follow(KEY, CHIEF)
+    await until(lambda: len(pods.requested_at) == 4)
+    await launchers.close()
+    assert (pods.changed, progressed) == (([KEY, KEY], []) if is_news else ([KEY], [KEY]))
+
+
 async def test_a_pod_that_changes_is_worth_a_question_at_once() -> None:
     pods = Pods(status_page())
     async with following(pods) as launchers:

@@ -160,6 +160,29 @@ async def test_progress_waits_for_its_turn_and_is_looked_at_again_then(
         assert (KEY in reconcile._queue._timers) == (not count)
 
 
+@pytest.mark.parametrize(("change", "waiting"), [({"phase": "Restarting"}, 1), ({"progress": Progress(step=2)}, 0)])
+async def test_a_written_status_is_looked_at_once_more_unless_it_tells_of_progress(
+    change: dict[str, Any], waiting: int
+) -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.update(job(5, phase="Running", attempt=1, progress={"step": 1}), False, lambda key: None)
+        fake.on(f"PUT {PATH}/status", Answer(job(6)))
+        reconcile._memory(JOB, NOW - timedelta(hours=1))
+        reconcile.clock = lambda: NOW
+        reconcile._plan = lambda job, seen, now: Step(msgspec.structs.replace(job.status, **change))
+        await reconcile(KEY)
+        assert writes(fake) == [("PUT", f"{PATH}/status")]
+        assert reconcile._queue.depth == waiting
+
+
+async def test_a_job_is_new_until_its_first_pass() -> None:
+    async with reconciling() as (_, jobs, reconcile):
+        jobs.update(job(5), False, lambda key: None)
+        assert reconcile.is_new(KEY)
+        await reconcile(KEY)
+        assert not reconcile.is_new(KEY)
+
+
 async def test_a_history_that_an_older_definition_of_the_resource_drops_causes_no_write() -> None:
     history = History(start_time=NOW, steps=(1,), epochs=(1,), seconds=(0.0,), metrics={"loss": (0.5,)})
     async with reconciling() as (fake, jobs, reconcile):

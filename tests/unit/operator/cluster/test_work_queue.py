@@ -160,3 +160,37 @@ async def test_a_report_of_a_failing_pass_that_fails_itself_stops_nothing(caplog
     assert passes == [A, B, A]
     assert reports == [(A, "KeyError('bug')", 1), (A, "KeyError('bug')", 2)]
     assert "ns/a: cannot report the failing pass: 409 Conflict: changed" in caplog.text
+
+
+async def test_new_jobs_come_first_and_the_others_still_get_turns() -> None:
+    queue, passes = WorkQueue(), []
+    queue.is_new = lambda key: key.namespace == "new"
+
+    async def work(key: Key) -> None:
+        passes.append(key.namespace)
+
+    for number in range(3):
+        queue.add(Key("other", f"{number}"))
+    for number in range(8):
+        queue.add(Key("new", f"{number}"))
+    async with working(queue, work, workers=1):
+        await asyncio.sleep(0.05)
+    assert passes == [*["new"] * 3, "other", *["new"] * 3, "other", *["new"] * 2, "other"]
+
+
+async def test_a_pass_that_is_due_in_time_is_enough() -> None:
+    queue, passes = WorkQueue(), []
+
+    async def work(key: Key) -> None:
+        passes.append(key)
+
+    queue.add_after(A, 20)
+    queue.add_within(A, 30)
+    queue.add_after(B, 20)
+    queue.add_within(B, 10)
+    async with working(queue, work):
+        await asyncio.sleep(0.01)
+        assert passes == [B], "its timer would fire too late"
+        queue.add_within(B, 10)
+        await asyncio.sleep(0.01)
+        assert passes == [B, B], "it has no timer any more"
