@@ -74,9 +74,8 @@ def test_operator_and_training_need_no_program_but_python(
         status = training.wait_for_phase("Succeeded", TRAIN_SECONDS)
         training.wait_for("cleaned up", lambda now: condition(now, "Cleaned") == "True", CLEAN_SECONDS)
         pods = cluster.kube.get("pods", "--namespace", namespace, "--selector", training.selector)["items"]
-        used = {
-            each["image"] for pod in pods for part in ("initContainers", "containers") for each in pod["spec"][part]
-        }
+        specs = [pod["spec"] for pod in pods]
+        used = {each["image"] for spec in specs for each in spec.get("initContainers", []) + spec["containers"]}
         assert used == {operator_image, trainer_image}
         assert status["restarts"]["counted"] == 1, status
     finally:
