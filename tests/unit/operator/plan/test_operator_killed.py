@@ -269,7 +269,7 @@ def without_meanwhile(end: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("shape", "name"), [(shape, name) for shape, (_, told) in SHAPES.items() for name in told])
-@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow_fault)])
+@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.slow_fault)])
 def test_killed_after_any_write_the_next_operator_comes_to_the_same_end(shape: str, name: str, every: int) -> None:
     job, stories = SHAPES[shape]
     cluster = prepared(job)
