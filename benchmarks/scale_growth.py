@@ -30,16 +30,9 @@ FIGURES: dict[str, Callable[[dict[str, Any]], float]] = {
 
 def run(jobs: int, workers: int) -> dict[str, Any]:
     """The figures of one size, from a process of its own."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.scale",
-        "jobs",
-        f"--jobs={jobs}",
-        f"--workers={workers}",
-        "--settle=15",
-    ]
-    told = subprocess.run([*command, "--calm=30"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    options = [f"--jobs={jobs}", f"--workers={workers}", "--settle=15", "--calm=30"]
+    command = [sys.executable, "-m", "benchmarks.scale", "jobs", *options]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     found: dict[str, Any] = json.loads(told.splitlines()[-1])
     return found
 

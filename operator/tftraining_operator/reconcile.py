@@ -180,8 +180,8 @@ class Reconciler:
         for event in step.events:
             self._events.publish(job, event)
         if not is_progress(job.status, step.status):
-            # The next step may follow from this one, and the store swallows the watch event of a write whose answer it
-            # has: nothing else starts the next pass.
+            # The next step may follow from this one. The watch event of this write starts no pass: the cache has the
+            # job from the answer already.
             self._queue.add(key)
         return True
 

@@ -85,10 +85,9 @@ def _bucket_pod_spec(job: Job, spec: JobSpec, task: CleanupTask, template: Manif
 
 
 def _arguments(job: Job, task: CleanupTask, seconds: int) -> list[str]:
-    command = ["-m", "tftraining.cleanup", "--root", job_directory(job, task.storage)]
-    command += [f"--timeout={seconds - 20}"]
-    command += [f"--save-dir={each}" for each in task.storage.save_dirs]
-    return command + [f"--index={each}" for each in task.indices]
+    arguments = ["-m", "tftraining.cleanup", "--root", job_directory(job, task.storage), f"--timeout={seconds - 20}"]
+    arguments += [f"--save-dir={each}" for each in task.storage.save_dirs]
+    return arguments + [f"--index={each}" for each in task.indices]
 
 
 def _container(job: Job, task: CleanupTask) -> Manifest:

@@ -26,13 +26,18 @@ def due(job: Job, new: Status, written: datetime, training: int) -> datetime:
     `training` is the number of jobs whose launchers tell of progress.
     """
     if is_progress(job.status, new):
-        return _progress_due(job, new.progress, written, timedelta(seconds=training / PROGRESS_WRITES))
+        return _progress_due(job, new.progress, written, _turn(training))
     return written + COUNTS_INTERVAL if can_wait(job.status, new) else written
 
 
 def longest_delay(training: int) -> timedelta:
     """How long a status whose only news is the step of an epoch may wait, as `due` lets it wait."""
-    return max(PROGRESS_INTERVAL, timedelta(seconds=training / PROGRESS_WRITES))
+    return max(PROGRESS_INTERVAL, _turn(training))
+
+
+def _turn(training: int) -> timedelta:
+    """The time in which each of so many jobs has one write of its progress."""
+    return timedelta(seconds=training / PROGRESS_WRITES)
 
 
 def is_written(old: Status, new: Status) -> bool:
