@@ -133,7 +133,8 @@ class _PodLog:
                 return
             self._changed.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _following(self) -> Query:

@@ -32,7 +32,8 @@ def job_names(context: str | None, kubeconfig: str | None, namespace: str | None
 
     async def names() -> list[str]:
         async with AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace) as client:
-            return [job.name for job in await asyncio.wait_for(client.list(), SECONDS)]
+            async with asyncio.timeout(SECONDS):
+                return [job.name for job in await client.list()]
 
     try:
         return [name for name in asyncio.run(names()) if name.startswith(incomplete)]

@@ -17,6 +17,7 @@ from tftraining.launch.atomic_file import read_file, write_file
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.gang.training_history import TrainingHistory
 from tftraining.launch.history import FILE, SERIES_BYTES, Series, compact, from_json
+from tftraining.launch.wait_for import wait_for
 
 FIRST_SECONDS = 1.0  # between two looks for the first report
 INTERVAL_SECONDS = 10.0  # between two writes
@@ -47,7 +48,7 @@ class HistoryFile:
         """Write the end of the history; leave it if the storage hangs."""
         if self._path is not None and self._task is not None:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._write(self._path), LAST_WRITE_SECONDS)
+                await wait_for(self._write(self._path), LAST_WRITE_SECONDS)
             self._task.cancel()
 
     async def _keep(self, path: Path) -> None:

@@ -47,6 +47,7 @@ from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.client import RendezvousClient
 from tftraining.launch.rendezvous.server import RendezvousServer
 from tftraining.launch.success_file import read_success, write_success
+from tftraining.launch.wait_for import wait_for
 
 _T = TypeVar("_T")
 
@@ -352,7 +353,7 @@ def scratch_directory(environment: Mapping[str, str]) -> Path:
 async def with_timeout(read: Callable[[], _T], seconds: float) -> _T | None:
     """The result of `read`, run in a thread; None after `seconds` (a file system may hang for ever)."""
     try:
-        return await asyncio.wait_for(asyncio.get_running_loop().run_in_executor(None, read), seconds)
+        return await wait_for(asyncio.get_running_loop().run_in_executor(None, read), seconds)
     except asyncio.TimeoutError:
         return None
 

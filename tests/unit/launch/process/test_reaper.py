@@ -81,3 +81,26 @@ async def test_an_exit_before_the_watch_is_delivered(child: int) -> None:
         assert await asyncio.wait_for(status, 5) == signal.SIGKILL
     finally:
         ends.uninstall()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_cancelled_wait_kills_no_process_of_the_next_program(turns: int) -> None:
+    """The cancellation comes so many turns of the event loop after the exit that the wait is for."""
+    waiter = reaper.Reaper()
+    waiter.install()
+    try:
+        waiting = asyncio.ensure_future(waiter.wait_for_exit(60))
+        await asyncio.sleep(0.01)
+        child = os.fork()
+        if not child:
+            os._exit(0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # noqa: ASYNC222  # it ends at once
+        waiter.reap()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if waiting.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+    finally:
+        waiter.uninstall()
+        reaper.prctl(reaper.PR_SET_CHILD_SUBREAPER, 0)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tftraining.launch.http.long_polls import LongPolls, PollQuery
+from tftraining.launch.wait_for import wait_for
 
 REQUEST_BYTES = 8192
 REQUEST_SECONDS = 5.0
@@ -77,13 +78,13 @@ class HttpServer:
         self._count_connection(writer)
         try:
             with contextlib.suppress(*CONNECTION_ERRORS):
-                request = await asyncio.wait_for(self._read_request(reader), REQUEST_SECONDS)
+                request = await wait_for(self._read_request(reader), REQUEST_SECONDS)
                 task: asyncio.Task[None] | None = asyncio.current_task()
                 assert task is not None
                 self._responding.add(task)
                 task.add_done_callback(self._responding.discard)
                 answer = request if isinstance(request, Response) else await self._respond(request, reader, writer)
-                await asyncio.wait_for(self._write_response(answer, reader, writer), REQUEST_SECONDS)
+                await wait_for(self._write_response(answer, reader, writer), REQUEST_SECONDS)
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()

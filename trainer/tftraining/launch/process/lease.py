@@ -18,6 +18,7 @@ import warnings
 
 from tftraining.launch.process import lease_watchdog
 from tftraining.launch.process.reaper import Reaper
+from tftraining.launch.wait_for import wait_for
 
 ANSWER_SECONDS = 5.0  # for the watchdog to answer
 TRIES = 2
@@ -101,7 +102,7 @@ class Lease:
         self._asking = True
         try:
             await loop.sock_sendall(connection, b"?")
-            return bool(await asyncio.wait_for(loop.sock_recv(connection, 1), ANSWER_SECONDS))
+            return bool(await wait_for(loop.sock_recv(connection, 1), ANSWER_SECONDS))
         except (OSError, asyncio.TimeoutError):
             return False
         finally:

@@ -16,6 +16,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
+from tftraining.launch.wait_for import wait_for
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 KEPT_STATUSES = 256  # exit statuses kept for a watcher that comes late
@@ -130,6 +132,6 @@ class Reaper:
         if self._changed is None:
             return
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), limit)
+            await wait_for(self._changed.wait(), limit)
         if self._changed is not None:
             self._changed.clear()

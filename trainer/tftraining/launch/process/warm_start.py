@@ -20,6 +20,7 @@ from tftraining.launch.config import proxies
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.in_user_process.fork_eligibility import Invocation, parse_invocation
 from tftraining.launch.process.session import StartError, spawn
+from tftraining.launch.wait_for import wait_for
 
 ZYGOTE = Path(__file__).parents[1] / "in_user_process" / "zygote.py"
 # The last argument of the interpreter, for readers of ps. It must not contain the program's name: a user who kills the
@@ -104,8 +105,8 @@ class WarmInterpreter:
     async def wait_until_ready(self) -> None:
         """Return when the interpreter can fork; WarmStartRefused if it cannot or does not answer."""
         try:
-            await asyncio.wait_for(self._hello.wait(), HELLO_SECONDS)
-            await asyncio.wait_for(self._decided.wait(), IMPORT_SECONDS)
+            await wait_for(self._hello.wait(), HELLO_SECONDS)
+            await wait_for(self._decided.wait(), IMPORT_SECONDS)
         except asyncio.TimeoutError:
             self.kill("it did not answer")
         if self.refusal:
@@ -118,7 +119,7 @@ class WarmInterpreter:
         self._answer = asyncio.get_running_loop().create_future()
         self._send(environment=dict(env))
         try:
-            answer = await asyncio.wait_for(asyncio.shield(self._answer), FORK_SECONDS)
+            answer = await wait_for(asyncio.shield(self._answer), FORK_SECONDS)
         except asyncio.TimeoutError:
             self.kill("it did not answer")
             raise WarmStartRefused(self.refusal) from None

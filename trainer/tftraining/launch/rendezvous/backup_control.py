@@ -177,9 +177,9 @@ class BackupControl:
         if self._watching is not None:
             self._watching.cancel()
         fetching, self._fetching = self._fetching, None
-        while fetching is not None and not fetching.done():
-            fetching.cancel()  # again: before Python 3.12 wait_for may swallow a cancellation
-            await asyncio.wait({fetching}, timeout=0.05)
+        if fetching is not None:
+            fetching.cancel()
+            await asyncio.gather(fetching, return_exceptions=True)
 
     def request_copy(self, step: object, on_report: Callable[[], None]) -> None:
         """Let the program make a copy at the end of this step; `on_report` is called when it reports one: the chief

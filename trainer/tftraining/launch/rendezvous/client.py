@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tftraining.launch.config.settings import Settings
@@ -28,14 +28,15 @@ from tftraining.launch.rendezvous.protocol import (
     Frame,
     ProtocolError,
     connect,
+    open_connection,
 )
+from tftraining.launch.wait_for import wait_for
 
 HEARTBEATS_PER_TIMEOUT = 6
 # A heartbeat costs the chief's launcher 0.12 ms of CPU: a gang of thousands sends fewer, which still leaves three in a
 # lease.
 LARGE_GANG, HEARTBEATS_IN_LARGE_GANG = 1000, 4
 RETRY_SECONDS = (0.0, 0.05, 0.1, 0.2, 0.5)  # before each connection attempt; the last value repeats
-CONNECT_SECONDS = 3.0  # connection timeout: a new attempt resolves the host name again
 
 
 def heartbeat_interval(timeout: float, members: int) -> float:
@@ -102,12 +103,11 @@ class RendezvousClient:
 
     async def _hold_session(self) -> None:
         """One connection, from the handshake until it breaks (an OSError) or the result arrives."""
-        opening = asyncio.open_connection(self._host, self._port, limit=FRAME_BYTES)
-        reader, writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        reader, writer = await open_connection(self._host, self._port, limit=FRAME_BYTES)
         try:
             hello = self._hello(time.monotonic())
             channel = await connect(reader, writer, self._secret, hello)
-            answer = await asyncio.wait_for(channel.receive(), HANDSHAKE_SECONDS)
+            answer = await wait_for(channel.receive(), HANDSHAKE_SECONDS)
             if answer["type"] != "welcome":
                 raise ProtocolError(f"the chief refused the connection: {answer.get('why')}")
             self._join(channel, answer, hello["t"])
@@ -178,7 +178,9 @@ class RendezvousClient:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            await _cancel(tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             self.control.accept_queued_result(orders)
         # Raise the launcher's own errors before network errors, which would hide them.
         failures = [error for task in tasks if not task.cancelled() and (error := task.exception())]
@@ -217,12 +219,3 @@ class RendezvousClient:
     def _send(self, **frame: Any) -> None:
         if self._channel is not None:
             self._channel.send(frame)
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel repeatedly until all tasks have ended: before Python 3.12 wait_for may swallow a cancellation."""
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=0.05)

@@ -13,9 +13,8 @@ from tftraining.launch.in_user_process.memory_backup import copy_file
 from tftraining.launch.process.copy_files import CHUNK_BYTES, IncomingCopy, Name
 from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.rendezvous.copy_server import in_thread
-from tftraining.launch.rendezvous.protocol import COPIES, Channel, Frame, ProtocolError, connect
+from tftraining.launch.rendezvous.protocol import COPIES, Channel, Frame, ProtocolError, connect, open_connection
 
-CONNECT_SECONDS = 3.0
 FETCH_SECONDS = 600.0  # for a large state, or behind many others
 STALL_SECONDS = 20.0  # without a chunk: others may be served first
 LARGEST = 1 << 40  # no machine has so much; a peer's number is not trusted
@@ -45,8 +44,7 @@ class CopyClient:
         self._threads.shutdown(wait=False)
 
     async def _fetch(self, name: Name, host: str, port: int) -> int:
-        opening = asyncio.open_connection(host, port, limit=CHUNK_BYTES)
-        reader, writer = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        reader, writer = await open_connection(host, port, limit=CHUNK_BYTES)
         timers = _Timers(writer)
         try:
             order = {"type": "fetch", "uid": self._uid, "copy": list(name)}

@@ -29,6 +29,7 @@ from tftraining.launch.progress import to_frame
 from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
 from tftraining.launch.rendezvous.protocol import Frame, ProtocolError
+from tftraining.launch.wait_for import wait_for
 
 DUMP_SECONDS = 0.5  # to write the stacks
 
@@ -242,7 +243,7 @@ class ProgramControl:
         then stops the round. No wait without such backups; at most so many seconds."""
         if self.state == "running" and self.backups is not None and self.backups.makes_copies:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._has_ended.wait(), seconds)
+                await wait_for(self._has_ended.wait(), seconds)
 
     async def finish(self) -> None:
         """End the program. After a success, one that still trains or evaluates has its grace period to finish."""
@@ -250,7 +251,7 @@ class ProgramControl:
         if succeeded and self.state == "running" and not only_serves(gang.me, gang, self.program.snapshot()):
             grace = self.settings.policy.termination_grace_seconds if self.settings.in_gang else self._evaluator_grace
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._has_ended.wait(), grace)
+                await wait_for(self._has_ended.wait(), grace)
             if not self.settings.in_gang and not self._has_ended.is_set():
                 await self.program.terminate()
         await self.kill()

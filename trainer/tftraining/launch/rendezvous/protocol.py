@@ -18,10 +18,12 @@ from functools import partial
 from typing import Any, TypeVar
 
 from tftraining.launch.config.json_text import parse
+from tftraining.launch.wait_for import wait_for
 
 FRAME_BYTES = 64 * 1024
 UNSENT_BYTES = 4 * FRAME_BYTES  # a peer that leaves this much unread counts as gone
 HANDSHAKE_SECONDS = 5.0
+CONNECT_SECONDS = 3.0  # a new attempt resolves the host name again
 CHUNK_BYTES = 256 * 1024
 RENDEZVOUS, COPIES = b"tftraining/1", b"tftraining/1 copies"  # the purposes of a connection
 # What the reading of an invalid frame of a member may raise; JSON has numbers that no integer can be (1e999).
@@ -157,6 +159,21 @@ def _compare(seal: bytes, expected: bytes) -> None:
         raise ProtocolError("a frame has an invalid signature: the launchers have different keys")
 
 
+async def open_connection(host: str, port: int, limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection with this limit for a line, in bytes. OSError, or asyncio.TimeoutError after CONNECT_SECONDS."""
+    opening = asyncio.ensure_future(asyncio.open_connection(host, port, limit=limit))
+    try:
+        return await wait_for(opening, CONNECT_SECONDS)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_abort_connection)  # it may have been opened in the same moment
+        raise
+
+
+def _abort_connection(opening: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result()[1].transport.abort()
+
+
 async def accept(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, purpose: bytes = RENDEZVOUS
 ) -> tuple[Channel, Frame]:
@@ -198,7 +215,7 @@ async def _read_first_frame(
 
 async def _with_timeout(step: Awaitable[_T]) -> _T:
     try:
-        return await asyncio.wait_for(step, HANDSHAKE_SECONDS)
+        return await wait_for(step, HANDSHAKE_SECONDS)
     except asyncio.TimeoutError:
         raise ProtocolError(f"the handshake timed out after {HANDSHAKE_SECONDS:g} s") from None
 

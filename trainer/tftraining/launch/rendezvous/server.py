@@ -16,6 +16,7 @@ from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE, drop_stale_echoes
 from tftraining.launch.rendezvous.protocol import FRAME_BYTES, FRAME_ERRORS, Channel, ProtocolError, accept
+from tftraining.launch.wait_for import wait_for
 
 TICKS_PER_TIMEOUT = 6  # ticks of the coordinator in one member timeout
 BACKLOG = 4096  # connections that a gang of thousands opens at once; the kernel has its own limit (net.core.somaxconn)
@@ -49,7 +50,7 @@ class RendezvousServer:
     async def drain(self, timeout: float) -> None:
         """Wait until every other member of the gang has disconnected after the verdict."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._all_others_left.wait(), timeout)
+            await wait_for(self._all_others_left.wait(), timeout)
 
     async def close(self, say_bye: bool = False) -> None:
         """End all connections. `say_bye`: tell the members that no process of the chief's program runs any more."""
