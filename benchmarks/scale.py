@@ -207,13 +207,15 @@ class Bench:
     async def _start(self) -> None:
         await self._all_train()
         self._operator.kill()
+        await asyncio.sleep(2)  # the chiefs end the waiting requests of the killed operator, and count them
+        self._chiefs.forget_requests()
         began = time.perf_counter()
         await asyncio.to_thread(self._operator.start)
         self.found["ready_s"] = round(time.perf_counter() - began, 2)
-        while (sample := await self._sample()).passes < self._asked.jobs or sample.waiting:  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
-        self.found["first_pass_of_every_job_s"] = passed = round(time.perf_counter() - began, 2)
-        self.found["cpu_s"] = round(sample.cpu, 2)
+        # The first pass over a job makes the operator ask the job's chief.
+        asked = await self._chiefs.until(lambda: self._chiefs.asked >= self._asked.jobs, "all chiefs asked", PATIENCE)
+        self.found["first_pass_of_every_job_s"] = passed = round(asked - began, 2)
+        self.found["cpu_s"] = round((await self._sample()).cpu, 2)
         say(f"ready after {self.found['ready_s']} s, every job has had a pass after {passed} s")
 
     # --- steps

@@ -35,6 +35,7 @@ class Chief:
         self.name = name
         self.present: set[int] = set()
         self.uid = ""
+        self.asked = False
         self._workers = workers
         self._round = 0
         self._trained_at = 0.0
@@ -71,6 +72,7 @@ class Chief:
         counter = RevisionCounter(uid, self._state)
 
         def page() -> Response:
+            self.asked = True
             return Response(200, self._status(counter.current()), "application/json")
 
         server = HttpServer({"/status": page}, {"/status": LongPolls(counter.current)})
@@ -151,6 +153,16 @@ class SimulatedChiefs:
     def training(self) -> int:
         """The number of gangs that train."""
         return sum(each.trains for each in self._chiefs.values())
+
+    @property
+    def asked(self) -> int:
+        """The number of chiefs whose status somebody has asked for since `forget_requests`."""
+        return sum(each.asked for each in self._chiefs.values())
+
+    def forget_requests(self) -> None:
+        """Begin to count the asked chiefs anew."""
+        for each in self._chiefs.values():
+            each.asked = False
 
     @property
     def pods(self) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import Any
 import kopf
 
 from tftraining_api.model.names import GROUP, PLURAL, VERSION
+from tftraining_operator.cluster.kopf_diff_base import NoDiffBase
 from tftraining_operator.cluster.kopf_session import KopfSessions
 from tftraining_operator.runtime import Operator
 
@@ -20,6 +21,7 @@ async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.posting.enabled = False
+    settings.persistence.diffbase_storage = NoDiffBase()
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10

@@ -5,8 +5,8 @@ import logging
 import re
 import secrets
 from base64 import b64encode
-from collections.abc import Awaitable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.manifests.launcher import KEY
@@ -62,15 +62,15 @@ class Children:
         """Carry out a step's deletions, pod failures and annotations; returns the refused ones. After a refusal the
         other writes continue. The Service is deleted last, once all auxiliary objects are deleted: a pass deletes those
         only while the Service exists."""
-        deletions = (self._delete_pod(job, each) for each in step.delete_pods)
-        failures = (self._fail_pod(job, each) for each in step.fail_pods)
-        annotations = (self._annotate(job, each) for each in (step.annotate_pod,) if each is not None)
-        refused = await _write_all(chain(deletions, failures, annotations))
+        deletions = [partial(self._delete_pod, job, each) for each in step.delete_pods]
+        failures = [partial(self._fail_pod, job, each) for each in step.fail_pods]
+        annotations = [partial(self._annotate, job, each) for each in (step.annotate_pod,) if each is not None]
+        refused = await _write_all([*deletions, *failures, *annotations])
         refused_auxiliary = await _write_all(
-            auxiliary_objects.remove(self._api, job, each) for each in step.delete_auxiliary_objects
+            [partial(auxiliary_objects.remove, self._api, job, each) for each in step.delete_auxiliary_objects]
         )
         if step.delete_service and not refused_auxiliary:
-            refused_auxiliary += await _write_all([self._delete_service(job)])
+            refused_auxiliary += await _write_all([partial(self._delete_service, job)])
         return refused + refused_auxiliary
 
     async def create(self, job: Job, step: Step) -> None:
@@ -199,20 +199,21 @@ class Children:
                 raise WriteRefused.to("DELETE", f"{kind[:-1]}/{name}", error) from error
 
 
-async def _write_all(writes: Iterable[Awaitable[None]]) -> list[WriteRefused]:
+async def _write_all(writes: Sequence[Callable[[], Awaitable[None]]]) -> list[WriteRefused]:
     """Do all writes, CONCURRENCY at a time; returns the refusals in the order of the writes. Starting 5,000 tasks at
-    once would block the event loop."""
+    once would block the event loop. Most passes have no write, and a task costs more than all their other work here."""
     waiting = enumerate(writes)
     refused: dict[int, WriteRefused] = {}
 
     async def write() -> None:
         for number, each in waiting:
             try:
-                await each
+                await each()
             except WriteRefused as error:
                 refused[number] = error
 
-    for error in await asyncio.gather(*(write() for _ in range(CONCURRENCY)), return_exceptions=True):
+    workers = [write() for _ in range(min(CONCURRENCY, len(writes)))]
+    for error in await asyncio.gather(*workers, return_exceptions=True):
         if error is not None:
             raise error
     return [refused[number] for number in sorted(refused)]
