@@ -14,7 +14,8 @@ from testbed.cluster import Cluster
 from tests.support.cluster.training import Manifest, Training, example
 from tests.support.trainer import stepwise_fit
 
-STEPS, STEP_SECONDS = 1000, 0.02  # so long that even on a fast machine the training does not end before its faults
+# A minute at least: longer than the faults take on a busy machine. The rest of the steps after the faults has no pause.
+STEPS, STEP_SECONDS = 3000, 0.02
 ENDLESS = 20_000  # steps
 START_SECONDS = 180
 TRAIN_SECONDS = 300
@@ -75,7 +76,7 @@ def test_a_kill_a_deleted_pod_and_a_suspension_lose_next_to_nothing(
     at = _wait_for_copy(training)
     training.kill_program("worker-1")
     killed = _wait_for_resumption(training, "Memory")
-    assert killed["resumedFromStep"] >= at and killed["lostSteps"] < STEPS / 4, killed
+    assert killed["resumedFromStep"] >= at and killed["lostSteps"] < 250, killed
 
     at = _wait_for_copy(training, killed["resumedFromStep"])
     training.delete("worker-1")
@@ -90,6 +91,7 @@ def test_a_kill_a_deleted_pod_and_a_suspension_lose_next_to_nothing(
     line = training.wait_for_line("worker-0", RESUMED.pattern, START_SECONDS)
     found = RESUMED.search(line)
     assert found is not None and int(found[1]) >= max(at, suspended_at), (line, suspended_at)
+    (directory / training.name / "no-pause").touch()
     _assert_complete(training, STEPS)
 
 

@@ -170,7 +170,8 @@ def test_a_checkpoint_is_restored_without_strategy(digits: Data, tmp_path: Path)
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
     alone = restored(program.make_model((8, 8, 1)), path)
     np.testing.assert_allclose(alone(digits.test.images), model(digits.test.images), atol=1e-5)
-    measured, tested = evaluate(alone, plain_batches(digits.test, 100)), training.test(plain_batches(digits.test, 100))
+    batches = plain_batches(digits.test, 100)
+    measured, tested = evaluate(alone, batches), training.test(training.distributed(batches))
     assert measured == pytest.approx(tested, rel=1e-5)
 
 
@@ -198,7 +199,7 @@ def test_a_killed_training_ends_as_one_that_was_left_alone(tmp_path: Path) -> No
     "option",
     [
         ("--jit", "--accumulate", "4"),
-        ("--precision", "mixed_bfloat16", "--schedule", "cosine", "--warmup-steps", "10"),
+        ("--precision", "mixed_bfloat16", "--schedule", "cosine", "--warmup-steps", "10", "--epochs", "10"),
         ("--style", "iterator", "--devices", "1"),
     ],
 )

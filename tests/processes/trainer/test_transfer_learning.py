@@ -152,7 +152,7 @@ def test_each_worker_reads_its_share_of_the_pictures(folder: Path) -> None:
     seen = []
     for worker in (0, 1):
         context = tf.distribute.InputContext(2, worker, 2)
-        batches = [labels.numpy() for _, labels in shared_batches(pictures, order, 32, 0)(context)]
+        batches = [labels.numpy() for _, labels in shared_batches(pictures, order, 32, 0)(context).take(5)]
         assert [len(labels) for labels in batches] == [4] * 5
         seen += [int(label) for labels in batches for label in labels]
     assert sorted(seen) == sorted(pictures.labels)

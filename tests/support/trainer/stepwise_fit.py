@@ -1,7 +1,8 @@
 """A training by `fit` whose input and random numbers depend on the step alone, and which kills itself where it is told.
 
 Killed or not, it has to end with the same bytes in every variable. In the job's directory each worker keeps a line for
-every step that it makes in `steps-<worker>`, and its variables at the end in `end-<worker>`.
+every step that it makes in `steps-<worker>`, and its variables at the end in `end-<worker>`. With a file
+`no-pause` there, the steps have no pause.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Follow(keras.callbacks.Callback):
         step = int(self.model.optimizer.iterations.numpy())
         with open(f"{{directory}}/steps-{{task}}", "a") as file:
             file.write(f"{{step}}\\n")
-        time.sleep({pause})
+        if not os.path.exists(f"{{directory}}/no-pause"):
+            time.sleep({pause})
         for order in os.environ.get("KILLS", "").split():
             worker, at = map(int, order.split("@"))
             done = f"{{directory}}/killed-{{order}}"

@@ -105,11 +105,11 @@ def train(options: argparse.Namespace, training: Training, examples: data.Data, 
     state = State(training.train_step, options.directory)
     training_log.weights = training.train_step.model.trainable_variables
     training_log.start(state.epoch, state.step, steps)
-    tensors = as_tensors(examples.train)
+    tensors, tests = as_tensors(examples.train), training.distributed(plain_batches(examples.test, TEST_BATCH))
     for epoch in range(state.epoch, options.epochs):
         training_log.begin()
         tallies = training.train(options.style, epoch_batches(tensors, order, epoch), steps, training_log.follow)
-        tested = training.test(plain_batches(examples.test, TEST_BATCH))
+        tested = training.test(tests)
         training_log.end(epoch + 1, metrics_of_training(tallies, steps) | tested)
         if (epoch + 1) % options.save_every == 0 or epoch + 1 == options.epochs:
             state.save(epoch + 1)

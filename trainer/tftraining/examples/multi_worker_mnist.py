@@ -153,7 +153,7 @@ from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Examples
 from tftraining.lib.data_service import served
 from tftraining.lib.evaluator import Evaluator, measure_with
-from tftraining.lib.input_pipeline import Order, as_tensors, epoch_batches, plain_batches, sharded
+from tftraining.lib.input_pipeline import Order, as_tensors, endless_batches, plain_batches, sharded
 from tftraining.lib.record_files import read_records, write_records
 from tftraining.lib.schedule import learning_rate
 from tftraining.lib.train_step import TrainStep, metrics_of_training
@@ -316,12 +316,15 @@ def train_by_hand(
     state = State(training.train_step, options.directory, task)
     training_log.weights = training.train_step.model.trainable_variables
     training_log.start(state.epoch, state.step, options.steps_per_epoch)
-    tensors, validation = as_tensors(examples.train), validation_batches(examples.test, options)
+    order, validation = order_for(options, task), validation_batches(examples.test, options)
+    tests = training.distributed(validation) if validation is not None else None
+    start = (state.epoch * options.steps_per_epoch + state.place) * order.batch_size
+    batches = endless_batches(as_tensors(examples.train), order, start)
+    iterator = training.begin(sharded(batches, options.auto_shard))
     for epoch in range(state.epoch, options.epochs):
         training_log.begin()
-        batches = epoch_batches(tensors, order_for(options, task), epoch, state.place)
-        tallies = train_epoch(options, training, sharded(batches, options.auto_shard), state, training_log)
-        tested = training.test(validation) if validation is not None else {}
+        tallies = train_epoch(options, training, iterator, state, training_log)
+        tested = training.test(tests) if tests is not None else {}
         training_log.end(epoch + 1, metrics_of_training(tallies, options.steps_per_epoch) | tested)
         state.save(epoch + 1)
         if options.save_every and (epoch + 1) % options.save_every == 0 and epoch + 1 < options.epochs:
@@ -330,10 +333,14 @@ def train_by_hand(
 
 
 def train_epoch(
-    options: argparse.Namespace, training: Training, batches: tf.data.Dataset, state: State, training_log: TrainingLog
+    options: argparse.Namespace,
+    training: Training,
+    iterator: tf.distribute.DistributedIterator,
+    state: State,
+    training_log: TrainingLog,
 ) -> tf.Tensor:
     """Train to the end of the epoch of `state`, with checkpoints between tf.functions; the sum of the tallies."""
-    tallies, done, iterator = state.tallies, state.place, training.begin(batches)
+    tallies, done = state.tallies, state.place
     begin, most = state.epoch * options.steps_per_epoch, MOST_STEPS if state.in_memory else None
     for end, saves in ends_of_parts(begin + done, begin + options.steps_per_epoch, options.save_freq, most):
         tallies += training.take(iterator, end - begin - done)

@@ -119,6 +119,9 @@ def make_strategy(devices: Sequence[str], task: Task) -> tf.distribute.Strategy:
     """The strategy for these devices or, in a job of several workers, for all workers; waits for the others."""
     if task.workers > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
+    if len(devices) == 1 and devices[0].endswith(":0"):
+        # The default strategy. MirroredStrategy would take a quarter more time for each step on the same device.
+        return tf.distribute.get_strategy()
     return tf.distribute.MirroredStrategy(devices)
 
 
@@ -164,6 +167,8 @@ class PictureTraining:
     ) -> None:
         self.options, self.task, self.training, self.order = options, task, training, order
         self.pictures, self.validation = parts
+        tests = picture_batches(self.validation, order, options.size, None)
+        self._validation_batches = training.distributed(sharded(tests, "data"))
         self.steps = order.steps(len(self.pictures))
         self.state = State(training.train_step, options.directory, task)
         self._saver = tf.train.Checkpoint(model=training.train_step.model)
@@ -196,11 +201,11 @@ class PictureTraining:
         training_log.begin()
         bar = tqdm(desc=f"epoch {epoch + 1}", total=self.steps, leave=False, unit="step", **self._bars())
         began = time.monotonic()
-        tallies = self.training.train("dataset", self.batches(epoch), self.steps, partial(watched, bar, training_log))
+        style = "dataset" if self.task.workers == 1 else "iterator"  # the batches of several workers have no end
+        tallies = self.training.train(style, self.batches(epoch), self.steps, partial(watched, bar, training_log))
         metrics = metrics_of_training(tallies, self.steps)
         self.speeds.append(self.order.span(len(self.pictures)) / (time.monotonic() - began))
-        validation = picture_batches(self.validation, self.order, self.options.size, None)
-        return metrics | self.training.test(sharded(validation, "data"))
+        return metrics | self.training.test(self._validation_batches)
 
     def _bars(self) -> dict[str, Any]:
         return {"file": sys.stderr, "disable": not self.task.is_chief}

@@ -40,14 +40,15 @@ class Training:
             tallies += self._everywhere(self.train_step.train, next(batches))
         return tallies
 
-    def _distributed(self, batches: Batches) -> tf.distribute.DistributedDataset:
+    def distributed(self, batches: Batches) -> tf.distribute.DistributedDataset:
+        """The batches of each replica."""
         if callable(batches):
             return self.strategy.distribute_datasets_from_function(batches)
         return self.strategy.experimental_distribute_dataset(batches)
 
     def train(self, style: str, batches: Batches, steps: int, watch: Watch = iter) -> tf.Tensor:
         """Train on `steps` batches; the sum of the steps' tallies. `watch` wraps an iteration in Python."""
-        distributed = self._distributed(batches)
+        distributed = self.distributed(batches)
         if style == "dataset":
             return sum((self._train_step(batch) for batch in watch(distributed)), tf.zeros(3))
         iterator = iter(distributed)
@@ -57,13 +58,12 @@ class Training:
 
     def begin(self, batches: tf.data.Dataset) -> tf.distribute.DistributedIterator:
         """An iterator for `take`."""
-        return iter(self.strategy.experimental_distribute_dataset(batches))
+        return iter(self.distributed(batches))
 
     def take(self, iterator: tf.distribute.DistributedIterator, steps: int) -> tf.Tensor:
         """Train on the next `steps` batches inside one tf.function; the sum of the steps' tallies."""
         return self._epoch(iterator, tf.constant(steps))
 
-    def test(self, batches: tf.data.Dataset) -> dict[str, float]:
+    def test(self, batches: tf.distribute.DistributedDataset) -> dict[str, float]:
         """Loss and accuracy over all batches, on all devices."""
-        distributed = self.strategy.experimental_distribute_dataset(batches)
-        return metrics_of_test(sum((self._test_step(batch) for batch in distributed), tf.zeros(3)))
+        return metrics_of_test(sum((self._test_step(batch) for batch in batches), tf.zeros(3)))

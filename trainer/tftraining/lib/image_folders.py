@@ -8,6 +8,7 @@ The sorted names of the folders are the classes. This module must never put one 
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -134,17 +135,16 @@ def picture_batches(pictures: Pictures, order: Order, size: int, epoch: int | No
 def shared_batches(
     pictures: Pictures, order: Order, size: int, epoch: int
 ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-    """The batches of one epoch for each worker, of which each reads and decodes its share of the pictures only.
+    """Endless batches of one epoch for each worker, of which each reads and decodes its share of the pictures only.
 
-    All have as many batches of the same size: the steps of `order`, which must be a fixed number.
+    `order` must have a fixed number of steps. If the batches had an end or an unknown size, the workers would ask each
+    other at each step whether all of them have a batch.
     """
 
     def batches_of(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        replicas = context.num_replicas_in_sync // context.num_input_pipelines
         dataset = _shuffled(pictures, order, epoch).shard(context.num_input_pipelines, context.input_pipeline_id)
-        # Batches of unknown size would cost a message among the workers in each step.
         batches = _decoded(dataset, size).batch(order.batch_size // context.num_replicas_in_sync, drop_remainder=True)
-        return batches.take(order.steps(len(pictures)) * replicas).prefetch(tf.data.AUTOTUNE)
+        return batches.prefetch(tf.data.AUTOTUNE)
 
     return batches_of
 
@@ -161,7 +161,14 @@ def _shuffled(pictures: Pictures, order: Order, epoch: int) -> tf.data.Dataset:
 
 
 def _decoded(dataset: tf.data.Dataset, size: int) -> tf.data.Dataset:
-    return dataset.map(lambda file, label: (read_picture(file, size), label), num_parallel_calls=tf.data.AUTOTUNE)
+    return dataset.map(_reader(size), num_parallel_calls=tf.data.AUTOTUNE)
+
+
+@functools.cache
+def _reader(size: int) -> tf.types.experimental.PolymorphicFunction:
+    """Replaces a file by its picture, beside the label. Traced once, not for the data set of each epoch."""
+    signature = (tf.TensorSpec((), tf.string), tf.TensorSpec((), tf.int64))
+    return tf.function(lambda file, label: (read_picture(file, size), label), input_signature=signature)
 
 
 def read_picture(file: tf.Tensor, size: int) -> tf.Tensor:

@@ -60,9 +60,14 @@ def epoch_batches(
 def endless_batches(
     examples: Examples, order: Order, start: int | tf.Tensor = 0, *, prefetch: bool = True
 ) -> tf.data.Dataset:
-    """Endless batches of equal size, from the example `start` (int64) of the training."""
+    """Endless batches of equal size, from the example `start` (int64) of the training.
+
+    In the iterator of a finite dataset, the workers of MultiWorkerMirroredStrategy ask each other at each step whether
+    all of them have a batch. With a small network that question takes as long as the step.
+    """
     places = tf.data.Dataset.range(start, tf.int64.max)
-    return _gathered(places, examples, order, prefetch)
+    endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+    return _gathered(places, examples, order, prefetch).apply(endless)
 
 
 def _gathered(places: tf.data.Dataset, examples: Examples, order: Order, prefetch: bool) -> tf.data.Dataset:
