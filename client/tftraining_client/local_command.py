@@ -17,7 +17,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the arguments, `run` included; for invalid ones, SystemExit(2) after one line."""
     parser = _Parser(prog="tftj", description="Run TFTrainingJobs from the command line.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    local = commands.add_parser("run", help="run a job on this machine, without a cluster")
+    # An abbreviated option would become ambiguous with the next option of that beginning; the other commands have none.
+    local = commands.add_parser("run", help="run a job on this machine, without a cluster", allow_abbrev=False)
     run.add_arguments(local)
     local.set_defaults(main=run.main)
     return parser.parse_args(argv)

@@ -191,7 +191,15 @@ def test_bad_input_is_one_line_with_its_exit_code(
     assert said.startswith(line) and said.count("\n") == (1 if line else 0)
 
 
-@pytest.mark.parametrize("arguments", [["scale", "a", "--replicas", "x"], ["logs", "a", "--role", "boss"], ["wait"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["scale", "a", "--replicas", "x"],
+        ["logs", "a", "--role", "boss"],
+        ["wait"],
+        ["run", "-f", "job.yaml", "--work", "folder"],
+    ],
+)
 def test_a_wrong_argument_is_one_line_and_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
