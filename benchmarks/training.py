@@ -28,6 +28,7 @@ from tests.support.ports import free_ports
 TIMEOUT = 900  # seconds; the longest takes five minutes on two idle cores
 SMALL_STEPS = ("--epochs", "3", "--steps-per-epoch", "70", "--learning-rate", "0.001")
 SEEDS = 10
+DTENSOR_SEEDS = 5
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ def worker_case(*arguments: str, workers: int = 2) -> Case:
     return Case("multi_worker_mnist", "mnist", (*SMALL_STEPS, "--batch-size", batch, *arguments), known, workers)
 
 
+def dtensor_case(*arguments: str) -> Case:
+    """The training of TensorFlow's guide to DTensor, with its batch of 128 and its rate of 0.001: both are defaults."""
+    return Case("dtensor_mlp", "mnist", ("--epochs", "3", "--examples", "5000", *arguments), "test accuracy 0.869")
+
+
 CASES = {
     "mirrored": Case(
         "mirrored_custom_loop",
@@ -55,14 +61,7 @@ CASES = {
         ("--epochs", "10", "--logical-devices", "2", "--batch-size", "32"),
         "test accuracy about 0.909",
     ),
-    "dtensor": Case("dtensor_mlp", "mnist", ("--epochs", "3", "--examples", "5000"), "test accuracy 0.869"),
-    # Its batch of 128, its rate of 0.001 and its 700 and 500 units are the defaults.
-    "dtensor-sigmoid": Case(
-        "dtensor_mlp",
-        "mnist",
-        ("--epochs", "3", "--examples", "5000", "--activation", "sigmoid"),
-        "test accuracy 0.869, with sigmoid units",
-    ),
+    "dtensor": dtensor_case(),
     "workers-fit": worker_case(),
     "workers-custom": worker_case("--loop", "custom"),
     "workers-keras-3": worker_case("--loop", "custom", "--keras", "3"),
@@ -74,6 +73,14 @@ CASES = {
     ),
     "transfer": Case("transfer_learning", "mnist", ("--make-folders", "--epochs", "3", "--batch-size", "64")),
     **{f"seed-{seed}": worker_case("--seed", str(seed), workers=1) for seed in range(1, SEEDS + 1)},
+    **{
+        f"dtensor-{name}-seed-{seed}": dtensor_case("--seed", str(seed), *arguments)
+        for name, arguments in {
+            "sigmoid": ("--activation", "sigmoid"),
+            "narrow": ("--hidden", "700", "10"),  # the guide's code, where its text has 700 and 500 units
+        }.items()
+        for seed in range(1, DTENSOR_SEEDS + 1)
+    },
 }
 
 
@@ -134,12 +141,19 @@ def measure(name: str, folder: Path, pictures: Path | None) -> dict[str, Any]:
 
 
 def spread(found: dict[str, dict[str, Any]]) -> dict[str, list[float]]:
-    """The least, median and largest training accuracy of all seeds, for the first and for the last epoch."""
-    curves = [each["training_accuracy"] for name, each in found.items() if name.startswith("seed-")]
-    if not curves:
-        return {}
-    columns = {"first": [curve[0] for curve in curves], "last": [curve[-1] for curve in curves]}
-    return {f"seeds_{when}": [min(all_), statistics.median(all_), max(all_)] for when, all_ in columns.items()}
+    """Least, median and largest accuracy of the seeds of each case: of the training's first and last epoch, and of the
+    test."""
+    seeds: dict[str, list[dict[str, Any]]] = {}
+    for name, each in found.items():
+        case, separator, _ = name.rpartition("seed-")
+        if separator:
+            seeds.setdefault(f"{case}seeds", []).append(each)
+    columns = {}
+    for name, runs in seeds.items():
+        columns[f"{name}_first"] = [run["training_accuracy"][0] for run in runs]
+        columns[f"{name}_last"] = [run["training_accuracy"][-1] for run in runs]
+        columns[f"{name}_test"] = [run["accuracy"] for run in runs]
+    return {name: [min(all_), statistics.median(all_), max(all_)] for name, all_ in columns.items()}
 
 
 def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
