@@ -102,6 +102,8 @@ class Pod(Frozen, frozen=True):
     * `restarted_at` is the request for a restart that the pod was created after; None for a pod of an earlier version.
     * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
       which the pod's status shows only afterwards (both are set in plan/node_loss.py).
+    * `was_finished`: the job's status says that the program had finished before the pod's end was announced (set in
+      plan/gang.py).
     """
 
     name: str
@@ -125,6 +127,7 @@ class Pod(Frozen, frozen=True):
     node_silent_since: datetime | None = None
     node_lost: bool = False
     evicting: bool = False
+    was_finished: bool = False
     disruption: str = ""
     disrupted_at: datetime | None = None
     running: bool = False

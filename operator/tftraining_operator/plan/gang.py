@@ -93,7 +93,10 @@ def finished(pod: Pod) -> bool:
 
 
 def was_disrupted(pod: Pod) -> bool:
-    """Whether the cluster or a person ended the pod before the program ended by itself."""
+    """Whether the cluster or a person ended the pod before the program ended by itself. Within one second, the
+    resolution of Kubernetes' times, the program counts as ended by the disruption unless the status says otherwise."""
+    if pod.was_finished:
+        return False
     if pod.disruption and pod.disrupted_at is None:
         return True
     if (announced := pod.disruption_announced_at) is None:
@@ -126,7 +129,8 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted
     current = {pod.replica: pod for pod in observed.replicas if pod.replica and _is_current(pod, spec, status)}
     replaced = set(status.replaced.values())
     everyone = (*wanted, *evaluators)
-    members = {each: current[each] for each in everyone if each in current and current[each].uid not in replaced}
+    there = [each for each in everyone if each in current and current[each].uid not in replaced]
+    members = {each: _with_known_finish(current[each], each, status) for each in there}
     given_up = _given_up(spec, status, observed, {pod.uid for pod in members.values()})
     held = any(pod.queue_group for pod in given_up)
     in_the_way = {pod.replica for pod in given_up if not (held and is_released(pod))}
@@ -235,6 +239,13 @@ def _completed(absent: tuple[Replica, ...], status: Status) -> frozenset[Replica
     """The absent members whose program had finished before somebody deleted the pod: they never run again."""
     done = {role: chosen(counts.completed_indexes, _indexes(absent, role)) for role, counts in status.replicas.items()}
     return frozenset(each for each in absent if each.index in done.get(each.role, ()))
+
+
+def _with_known_finish(pod: Pod, replica: Replica, status: Status) -> Pod:
+    """The pod of a member, with `was_finished` if an earlier pass has seen its program finished."""
+    if not (pod.succeeded and (pod.disruption or pod.deleting)):
+        return pod
+    return msgspec.structs.replace(pod, was_finished=replica in _completed((replica,), status))
 
 
 def _indexes(replicas: tuple[Replica, ...], role: str) -> list[int]:

@@ -267,6 +267,24 @@ def test_one_that_is_deleted_and_leaves_politely_has_not_finished() -> None:
     assert (cluster.status.phase, cluster.status.attempt) == ("Running", 2)
 
 
+def test_one_that_is_evicted_in_the_second_in_which_it_finished_has_finished() -> None:
+    cluster = SimulatedCluster(all_workers()).run().exit("worker-1", code=0).run()
+    cluster.kubelet.mark_disrupted("mnist-worker-1", "EvictionByEvictionAPI")
+    status = cluster.run().status
+    assert (status.attempt, status.replicas["worker"].completed_indexes, status.ready) == (1, "1", "2/2")
+    status = cluster.delete("worker-1").run().status
+    assert (cluster.pods, status.attempt, status.restarts.disruptions) == (["worker-0"], 1, 0)
+    assert cluster.exit("worker-0", code=0).run().status.phase == "Succeeded"
+
+
+def test_the_finish_of_an_earlier_attempt_says_nothing_about_the_present_one() -> None:
+    cluster = SimulatedCluster(all_workers()).run().exit("worker-1", code=0).run().exit("worker-0").run()
+    assert (cluster.status.attempt, cluster.status.replicas["worker"].completed_indexes) == (2, "")
+    cluster.exit("worker-1", code=0)
+    cluster.kubelet.mark_disrupted("mnist-worker-1", "EvictionByEvictionAPI")
+    assert cluster.run().status.attempt == 3, "no pass has seen that it finished before the eviction"
+
+
 def test_the_message_counts_only_members_that_train() -> None:
     cluster = SimulatedCluster(all_workers().workers(3)).run().exit("worker-1", code=0).run()
     assert cluster.status.message == "2 replicas training; worker-1 has finished"
