@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,13 @@ SIZES = (64, 32, 16, 10)
 STEPS = 5
 GOOD = 0.85  # test accuracy after 5 epochs of digits; an undisturbed run reaches 0.87
 CPUS = [f"CPU:{index}" for index in range(8)]
+SERVE = """
+import sys
+import numpy as np
+import tensorflow as tf
+served = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+np.save(sys.argv[3], served(images=tf.constant(np.load(sys.argv[2])))["logits"])
+"""
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +81,41 @@ def test_a_saved_model_serves_what_the_mesh_has_trained(digits: Data, tmp_path: 
     np.testing.assert_allclose(logits, mesh.whole(on_mesh)[:50], atol=1e-5)
 
 
+class Replicated(tf.Module):  # type: ignore[misc]
+    """A perceptron with whole weights on each device, which a SavedModel can have."""
+
+    def __init__(self, model: program.Perceptron) -> None:
+        super().__init__()
+        self.model = model
+
+    @tf.function(input_signature=[tf.TensorSpec((None, SIZES[0]), tf.float32)])  # type: ignore[untyped-decorator]
+    def logits(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"logits": self.model(images)}
+
+
+def test_a_checkpoint_of_sharded_variables_becomes_a_saved_model(
+    digits: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As docs/programs.md says: restored into variables with replicated layouts, saved, and served by a process that
+    knows no mesh."""
+    training = make_training(4)
+    train_a_little(training, digits)
+    checkpoint = tf.train.Checkpoint(model=training.model).save(str(tmp_path / "checkpoints" / "state"))
+    monkeypatch.setattr(program, "CUTS", ((dtensor.UNSHARDED, dtensor.UNSHARDED),) * 3)
+    replicated = program.Perceptron(mesh.make_mesh(CPUS, 4), SIZES, 2, tf.float32)
+    assert all(layer.kernel.layout.is_fully_replicated() for layer in replicated.layers)
+    assert not training.model.layers[0].kernel.layout.is_fully_replicated()
+    tf.train.Checkpoint(model=replicated).restore(checkpoint).assert_consumed()
+    served = Replicated(replicated)
+    tf.saved_model.save(served, str(tmp_path / "model"), signatures=served.logits)
+    images, labels = digits.test.images[:48], digits.test.labels[:48]
+    np.save(tmp_path / "images.npy", images.reshape(48, -1))
+    places = [str(tmp_path / name) for name in ("model", "images.npy", "logits.npy")]
+    subprocess.run([sys.executable, "-c", SERVE, *places], check=True, timeout=120)
+    on_mesh = training.model(training.on_mesh(images, labels, 48)[0])
+    np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), mesh.whole(on_mesh), atol=1e-5)
+
+
 def test_what_cannot_be_cut_is_refused() -> None:
     with pytest.raises(ValueError, match="7 cannot be split into 4"):
         mesh.sharded(np.zeros(7), dtensor.Layout(["batch"], mesh.make_mesh(CPUS, 2)))
@@ -114,6 +158,12 @@ def test_examples_that_fill_up_a_batch_count_for_nothing(digits: Data) -> None:
     images, labels = digits.test.images[:50], digits.test.labels[:50]
     small, large = (training.test(*training.on_mesh(images, labels, size)) for size in (56, 128))
     np.testing.assert_allclose(mesh.whole(small), mesh.whole(large), rtol=1e-5)
+
+
+def test_examples_cut_the_training_data_only(digits: Data) -> None:
+    """The first half of MNIST's test file is the harder one."""
+    cut = program.load_data(program.parse(["--examples", "100"]))
+    assert (len(cut.train), len(cut.test)) == (100, len(digits.test))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A lesson by hand in two terminals, and a second stage that reads the output of the first."""
+"""Lessons without a launcher: by hand in two terminals, in two stages, and with each layout of a mesh."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.ports import free_ports
 from tests.support.repository import REPOSITORY
-from tests.support.trainer.lessons import ACCURACY
+from tests.support.trainer.lessons import ACCURACY, LESSONS
 
 SECONDS = 240
 
@@ -76,6 +76,17 @@ def test_fine_tuning_begins_with_the_model_of_the_first_stage(tmp_path: Path) ->
     assert same and all(same.values()), "BatchNormalization runs in inference mode, and so keeps its statistics"
     convolution = "expanded_conv_project"
     assert not np.array_equal(head.get_layer(convolution).kernel, tuned.get_layer(convolution).kernel)
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("layout", ["data", "model"])  # `hybrid` is that of the manifest
+def test_each_layout_of_the_mesh_trains(tmp_path: Path, layout: str) -> None:
+    environment = {**os.environ, "TFTRAINING_DIR": str(tmp_path), "LAYOUT": layout}
+    command = [sys.executable, "-m", "tftraining.lessons.dtensor_mlp"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True)
+    measured = [float(each) for each in ACCURACY.findall(done.stdout)]
+    assert len(measured) == 10
+    assert measured[-1] > LESSONS["dtensor-mlp"].good
 
 
 def norms(*models: keras.Model) -> Iterator[tuple[Any, ...]]:

@@ -63,7 +63,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     group.add_argument(
         "--activation", choices=ACTIVATIONS, default="relu", help="activation of the hidden layers (relu)"
     )
-    group.add_argument("--examples", type=positive, metavar="N", help="train and test with the first N images only")
+    group.add_argument(
+        "--examples", type=positive, metavar="N", help="train with the first N images only; the test has all"
+    )
     return parser.parse_args(argv)
 
 
@@ -258,15 +260,15 @@ def measure(served: Served, examples: Examples) -> dict[str, float]:
     return {"accuracy": accuracy, "loss": float(tf.reduce_mean(per_example_losses(logits, examples.labels)))}
 
 
-def first(examples: Examples, count: int | None) -> Examples:
-    """The first `count` examples, or all."""
-    return Examples(examples.images[:count], examples.labels[:count])
+def load_data(options: argparse.Namespace) -> data.Data:
+    """The data set; --examples cuts the training data, and never the test data, of which a part may be easier."""
+    loaded, count = data.load(options.data, options.data_dir), options.examples
+    return data.Data(Examples(loaded.train.images[:count], loaded.train.labels[:count]), loaded.test)
 
 
 def run(options: argparse.Namespace) -> None:
     """Run the whole program."""
-    loaded = data.load(options.data, options.data_dir)
-    examples = data.Data(first(loaded.train, options.examples), first(loaded.test, options.examples))
+    examples = load_data(options)
     parts = options.logical_devices or (None if tf.config.list_physical_devices("GPU") else DEVICES)
     devices = device_setup.prepare(options, parts)
     check(options, len(devices))
