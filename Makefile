@@ -135,8 +135,9 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(MAKE) --no-print-directory test-kubernetes MINORS=1.36
 	@$(MAKE) --no-print-directory campaign MINUTES=3
 
-release-files: programs  ## The files of a release in dist/: wheel, sdist, chart, install.yaml, notes, checksums.
-	@$(RUN)python -m testbed.release_files $(if $(TAG),--tag $(TAG)) $(if $(OPERATOR_IMAGE),--operator-image $(OPERATOR_IMAGE))
+release-files: programs  ## The files of a release in dist/: wheel, sdist, chart, install.yaml, notes, SBOMs of make audit, checksums.
+	@$(RUN)python -m testbed.release_files $(if $(TAG),--tag $(TAG)) $(if $(OPERATOR_IMAGE),--operator-image $(OPERATOR_IMAGE)) \
+	  $(if $(SOURCE),--home $(SOURCE)) $(if $(wildcard build/sbom),--sboms build/sbom)
 
 docs: $(VENV)/installed  ## The documentation site in build/site; a broken link is an error.
 	@$(RUN)python -m testbed.site.sources

@@ -48,6 +48,7 @@ PACKAGES = {
     "fake-gcs-server": ("fake-gcs-server", "."),
     "glua": ("lua", "github.com/yuin/gopher-lua/cmd/glua"),
     "actionlint": ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
+    "ct": ("chart-testing", "github.com/helm/chart-testing/v3/ct"),
 } | {
     name: (KUBERNETES, f"k8s.io/kubernetes/cmd/{name}")
     for name in (

@@ -1,10 +1,12 @@
 """The files of a release: wheel, sdist, chart, install.yaml, notes of the changes, and their checksums.
 
-    python -m testbed.release_files [--tag v0.1.0] [--operator-image REPOSITORY@sha256:…] [--into dist]
+    python -m testbed.release_files [--tag v0.1.0] [--operator-image REPOSITORY@sha256:…] [--home https://…]
+                                    [--sboms build/sbom] [--into dist]
 
 With a tag, the versions of the Python package, the chart and the changelog must be those of the tag. With an image, the
-chart and install.yaml name the image by its digest. The release workflow runs this module, and so can anybody: it needs
-no registry and publishes nothing.
+chart and install.yaml name the image by its digest. With the repository's address, the chart has what Artifact Hub
+shows (published_chart.py). The release workflow runs this module, and so can anybody: it needs no registry and
+publishes nothing.
 """
 
 import argparse
@@ -15,10 +17,12 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
 from testbed import binaries
+from testbed.published_chart import Source, describe
 from testbed.shell import LabError, run, say
 
 CHECKOUT = Path(__file__).parents[1]
@@ -60,14 +64,23 @@ def check_tag(checkout: Path, tag: str) -> str:
     return version
 
 
+class Release(NamedTuple):
+    """What a release is made for; without an option the files are those of the checkout."""
+
+    tag: str = ""
+    image: str = ""  # of the operator, by its digest
+    home: str = ""  # the address of the repository
+    sboms: Path | None = None  # a directory of bills of materials
+
+
 def chart_of(checkout: Path, image: str, folder: Path) -> Path:
-    """A copy of the chart whose default image is `image`; the chart itself if that is empty."""
+    """A copy of the chart in `folder`, whose default image is `image` unless that is empty."""
+    copy = Path(shutil.copytree(checkout / CHART, folder / CHART.name))
     if not image:
-        return checkout / CHART
+        return copy
     found = IMAGE.fullmatch(image)
     if found is None:
         raise LabError(f"--operator-image must be REPOSITORY@sha256:…, not {image!r}")
-    copy = Path(shutil.copytree(checkout / CHART, folder / CHART.name))
     values = copy / "values.yaml"
     text = values.read_text(encoding="utf-8")
     for name in ("repository", "digest"):
@@ -78,25 +91,34 @@ def chart_of(checkout: Path, image: str, folder: Path) -> Path:
     return copy
 
 
-def make(checkout: Path, into: Path, tag: str, image: str) -> list[Path]:
+def make(checkout: Path, into: Path, release: Release) -> list[Path]:
     """Make all files of the release in the directory `into`, which becomes empty first; returns their paths."""
-    version = check_tag(checkout, tag) if tag else ""
+    version = check_tag(checkout, release.tag) if release.tag else ""
+    changes = notes((checkout / "CHANGELOG.md").read_text(encoding="utf-8"), version) if version else ""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     if version:
-        changelog = (checkout / "CHANGELOG.md").read_text(encoding="utf-8")
-        (into / "notes.md").write_text(notes(changelog, version), encoding="utf-8")
+        (into / "notes.md").write_text(changes, encoding="utf-8")
     _build_packages(checkout, into)
-    helm = str(binaries.ensure("helm") / "helm")
-    with tempfile.TemporaryDirectory() as folder:
-        chart = chart_of(checkout, image, Path(folder))
-        run([helm, "package", str(chart), "--destination", str(into)])
-        flags = ["--namespace", INSTALL_NAMESPACE, "--kube-version", binaries.KUBERNETES_VERSION, "--skip-tests"]
-        (into / "install.yaml").write_text(_install(run([helm, "template", "tftraining", str(chart), *flags])))
+    _build_chart(checkout, into, release, changes)
+    for path in sorted(release.sboms.glob("*.json")) if release.sboms else []:
+        shutil.copy2(path, into)
     files = sorted(into.iterdir())
     sums = [f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files]
     (into / "SHA256SUMS").write_text("".join(sums), encoding="utf-8")
     return [*files, into / "SHA256SUMS"]
+
+
+def _build_chart(checkout: Path, into: Path, release: Release, changes: str) -> None:
+    """The chart as a package, and its manifests."""
+    helm = str(binaries.ensure("helm") / "helm")
+    with tempfile.TemporaryDirectory() as folder:
+        chart = chart_of(checkout, release.image, Path(folder))
+        if release.home:
+            describe(chart, Source(release.home, release.tag or "main"), release.image, changes)
+        run([helm, "package", str(chart), "--destination", str(into)])
+        flags = ["--namespace", INSTALL_NAMESPACE, "--kube-version", binaries.KUBERNETES_VERSION, "--skip-tests"]
+        (into / "install.yaml").write_text(_install(run([helm, "template", "tftraining", str(chart), *flags])))
 
 
 def _build_packages(checkout: Path, into: Path) -> None:
@@ -128,10 +150,13 @@ def main() -> int:
     )
     parser.add_argument("--tag", default="", help="the tag of the release, such as v0.1.0")
     parser.add_argument("--operator-image", default="", help="REPOSITORY@sha256:… of the operator")
+    parser.add_argument("--home", default="", help="the address of the repository, which the chart then names")
+    parser.add_argument("--sboms", type=Path, help="a directory of bills of materials (build/sbom of `make audit`)")
     parser.add_argument("--into", type=Path, default=CHECKOUT / "dist", help="the directory of the files (dist)")
     options = parser.parse_args()
     try:
-        files = make(CHECKOUT, options.into, options.tag, options.operator_image)
+        release = Release(options.tag, options.operator_image, options.home, options.sboms)
+        files = make(CHECKOUT, options.into, release)
     except LabError as error:
         say(f"error: {error}")
         return 1

@@ -1,6 +1,7 @@
 """What a release publishes works by itself: the packages in a clean environment, and the workflows by actionlint."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -16,14 +17,18 @@ from tests.support.repository import REPOSITORY
 
 UV = str(Path(sys.executable).with_name("uv"))
 DIGEST = "sha256:" + "0" * 64
+HOME = "https://example.org/team/tftraining"
 SOURCES = [REPOSITORY / name for name in ("api", "operator", "trainer", "client")]
 
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    into = tmp_path_factory.mktemp("release") / "dist"
-    release_files.make(REPOSITORY, into, "", f"example.org/operator@{DIGEST}")
-    return into
+    folder = tmp_path_factory.mktemp("release")
+    (folder / "sbom").mkdir()
+    (folder / "sbom" / "operator.cdx.json").write_text(json.dumps({"bomFormat": "CycloneDX"}))
+    release = release_files.Release("", f"example.org/operator@{DIGEST}", HOME, folder / "sbom")
+    release_files.make(REPOSITORY, folder / "dist", release)
+    return folder / "dist"
 
 
 def sources() -> Iterator[str]:
@@ -68,11 +73,32 @@ def test_the_chart_and_the_manifests_name_the_image_by_its_digest(released: Path
         assert f"digest: {DIGEST}" in values.read().decode()
 
 
+@pytest.mark.parametrize("which", ["of the checkout", pytest.param("released", marks=pytest.mark.slow_fault)])
+def test_helm_and_chart_testing_accept_the_chart(which: str, released: Path, tmp_path: Path) -> None:
+    chart = REPOSITORY / release_files.CHART
+    if which == "released":
+        with tarfile.open(next(released.glob("*.tgz"))) as package:
+            package.extractall(tmp_path, filter="data")
+        chart = tmp_path / release_files.CHART.name
+    settings = binaries.module_files("ct") / "etc"
+    programs = binaries.ensure("ct", "helm")
+    path = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
+    files = ("--lint-conf", settings / "lintconf.yaml", "--chart-yaml-schema", settings / "chart_schema.yaml")
+    environment = os.environ | {"PATH": path, "HOME": str(tmp_path)}
+    testing: list[str | Path] = [programs / "ct", "lint", "--charts", chart, *files]
+    linting: list[str | Path] = [programs / "helm", "lint", "--strict", chart]
+    for words in (testing, linting):
+        done = subprocess.run(words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert which == "of the checkout" or "is recommended" not in done.stdout
+
+
 def test_the_checksums_are_those_of_all_files(released: Path) -> None:
     lines = [line.split() for line in (released / "SHA256SUMS").read_text().splitlines()]
     told = {name: digest for digest, name in lines}
     files = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in released.iterdir()}
     assert told == {name: digest for name, digest in files.items() if name != "SHA256SUMS"}
+    assert "operator.cdx.json" in told
 
 
 def test_actionlint_finds_nothing_in_the_workflows() -> None:
