@@ -7,7 +7,7 @@
 * `third`: a third of the pods is deleted at once, without a grace period.
 * `node`: a node with a hundred pods falls silent.
 * `restart`: the operator is killed when half of the pods are there, and starts again.
-* `start`: the operator starts with all jobs there, up to the first pass over each.
+* `start`: the operator starts with all jobs there, up to the first pass over each, and up to a request to each chief.
 
 One job of 5,000 workers is `--jobs 1 --workers 5000`. This program plays the chiefs' launchers (see
 benchmarks.simulated_chiefs). The last line is JSON. It must never judge: the figures of a busy machine are noise.
@@ -56,6 +56,10 @@ class LargeSimulation(Simulation):
     network_bits: ClassVar[int] = 16
     client_flags: ClassVar[tuple[str, ...]] = ("--kube-api-qps=2000", "--kube-api-burst=4000")
 
+    def cpu(self) -> dict[str, float]:
+        """The CPU seconds of each server so far."""
+        return {name: cpu_seconds(each.pid) for name, each in self._servers.items()}
+
 
 class Sample:
     """The operator's counters at one moment."""
@@ -70,6 +74,7 @@ class Sample:
         }
         self.passes = _value(page, "tftraining_reconcile_seconds_count")
         self.waiting = _value(page, "tftraining_queue_depth")
+        self.reconciled = _value(page, "tftraining_reconciled_jobs")
         self.waits = {float(le): float(count) for le, count in BUCKET.findall(page)}
         self.lag = _value(page, "tftraining_event_loop_lag_seconds_sum")
 
@@ -112,12 +117,15 @@ def _quantile(buckets: dict[float, float], share: float) -> float:
 class Bench:
     """One scenario in one cluster. `client` is the administrator's."""
 
-    def __init__(self, plane: Simulation, client: Client, chiefs: SimulatedChiefs, asked: argparse.Namespace) -> None:
+    def __init__(
+        self, plane: LargeSimulation, client: Client, chiefs: SimulatedChiefs, asked: argparse.Namespace
+    ) -> None:
         self._plane = plane
         self._client = client
         self._chiefs = chiefs
         self._asked = asked
         self._pods = asked.jobs * asked.workers
+        self._servers_cpu: dict[str, float] = {}
         self._operator = OperatorProcess(operator_kubeconfig(plane), plane.directory)
         self.found: dict[str, Any] = {"scenario": asked.scenario, "jobs": asked.jobs, "workers": asked.workers}
 
@@ -142,13 +150,14 @@ class Bench:
         await self._start_operator()
         self.found["idle_mib"] = round(resident_mib(self._operator.pid), 1)
         async with self._measured("creation"):
-            began = time.perf_counter()
+            self._servers_cpu, began = self._plane.cpu(), time.perf_counter()
             await self._create()
             there = await self._until_all_pods() - began
             both = floor + jobs_alone
             self.found |= {"floor_s": round(floor, 2), "jobs_alone_s": round(jobs_alone, 2), "pods_s": round(there, 2)}
             self.found |= {"ratio": round(there / floor, 2), "ratio_with_jobs": round(there / both, 2)}
             say(f"all pods there after {there:.1f} s, bare client {floor:.1f} s, with the jobs {both:.1f} s")
+            self.found |= await self._running(NAMESPACE, began, self._servers_cpu)
             await self._until_training()
         await self._calm()
 
@@ -212,9 +221,10 @@ class Bench:
         began = time.perf_counter()
         await asyncio.to_thread(self._operator.start)
         self.found["ready_s"] = round(time.perf_counter() - began, 2)
-        # The first pass over a job makes the operator ask the job's chief.
+        await _until(self._all_reconciled, "a pass over each job", 0.25)
+        self.found["first_pass_of_every_job_s"] = passed = round(time.perf_counter() - began, 2)
         asked = await self._chiefs.until(lambda: self._chiefs.asked >= self._asked.jobs, "all chiefs asked", PATIENCE)
-        self.found["first_pass_of_every_job_s"] = passed = round(asked - began, 2)
+        self.found["every_chief_asked_s"] = round(asked - began, 2)
         self.found["cpu_s"] = round((await self._sample()).cpu, 2)
         say(f"ready after {self.found['ready_s']} s, every job has had a pass after {passed} s")
 
@@ -241,12 +251,26 @@ class Bench:
             requests = [
                 _unowned(each) for each in child_requests(FLOOR_NAMESPACE, self._asked.jobs, self._asked.workers)
             ]
-            began = time.perf_counter()
+            before, began = self._plane.cpu(), time.perf_counter()
             await self._client.send_all(requests, concurrency)
             seconds.append(time.perf_counter() - began)
-            say(f"bare client, {concurrency} requests at a time: {seconds[-1]:.1f} s")
+            run = await self._running(FLOOR_NAMESPACE, began, before)
+            say(f"bare client, {concurrency} requests at a time: {seconds[-1]:.1f} s, {run}")
+            if seconds[-1] == min(seconds):
+                self.found |= {f"floor_{name}": value for name, value in run.items()}
             await self._empty(FLOOR_NAMESPACE)
         return min(seconds)
+
+    async def _running(self, namespace: str, began: float, cpu_before: dict[str, float]) -> dict[str, Any]:
+        """When all pods run, and the CPU seconds of the servers until then: their work for the same pods."""
+        path = f"{core_path(namespace, 'pods')}?fieldSelector=status.phase!=Running&limit=1"
+
+        async def all_run() -> bool:
+            return not msgspec.json.decode(await self._client.request("GET", path))["items"]
+
+        await _until(all_run, "all pods run", 0.5)
+        spent = {name: round(now - cpu_before[name], 1) for name, now in self._plane.cpu().items()}
+        return {"running_s": round(time.perf_counter() - began, 2), "servers_cpu_s": spent}
 
     async def _jobs_alone(self) -> float:
         """Seconds in which a bare client creates the jobs, while no operator runs: that is the API server's work."""
@@ -284,12 +308,12 @@ class Bench:
     async def _until_training(self) -> None:
         """Return when all gangs train, and their statuses say so."""
         await self._chiefs.until(lambda: self._chiefs.training >= self._asked.jobs, "all gangs train", PATIENCE)
-        deadline = time.monotonic() + PATIENCE
         running = ("Running", f"{self._asked.workers}/{self._asked.workers}")
-        while waiting := await self._statuses(lambda status: (status.get("phase"), status.get("ready")) != running):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{waiting} jobs do not run")
-            await asyncio.sleep(1.0)
+
+        async def all_run() -> bool:
+            return not await self._statuses(lambda status: (status.get("phase"), status.get("ready")) != running)
+
+        await _until(all_run, "the statuses of all jobs", 1.0)
 
     async def _until_replaced(self, lost: list[str], before: dict[str, str], began: float) -> None:
         """Return when each of the pods has a successor, and all jobs run again."""
@@ -324,6 +348,9 @@ class Bench:
         self.found[phase] = (await self._sample()).since(before)
         say(f"{phase}: {self.found[phase]}")
 
+    async def _all_reconciled(self) -> bool:
+        return (await self._sample()).reconciled >= self._asked.jobs
+
     async def _sample(self) -> Sample:
         return await asyncio.to_thread(Sample, self._operator)
 
@@ -332,7 +359,16 @@ class Bench:
         return sum(wrong(raw.get("status") or {}) for raw in raws)
 
 
-async def measure(plane: Simulation, asked: argparse.Namespace) -> dict[str, Any]:
+async def _until(holds: Callable[[], Awaitable[bool]], what: str, pause: float) -> None:
+    """Ask every `pause` seconds; TimeoutError if it never holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not await holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(what)
+        await asyncio.sleep(pause)
+
+
+async def measure(plane: LargeSimulation, asked: argparse.Namespace) -> dict[str, Any]:
     """The figures of the scenario."""
     for namespace in (NAMESPACE, FLOOR_NAMESPACE):
         plane.create_namespace(namespace)

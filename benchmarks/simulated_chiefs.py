@@ -25,6 +25,8 @@ from tftraining.launch.http.server import HttpServer, Response
 
 CHECK_SECONDS = 1.0
 STEPS_PER_SECOND, STEPS_PER_EPOCH = 20, 1200
+# A pod without containers that take their time changes twice after its creation: it is bound, and it runs.
+CHANGES_UNTIL_IT_RUNS = 2
 POD = re.compile(r"(?P<job>.*)-worker-(?P<index>\d+)")
 
 
@@ -133,6 +135,7 @@ class SimulatedChiefs:
         self._chiefs: dict[str, Chief] = {}
         self._opening: set[str] = set()
         self._seen: dict[str, str] = {}
+        self._changes: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         long_polls.CHECK_SECONDS = CHECK_SECONDS
 
@@ -197,9 +200,15 @@ class SimulatedChiefs:
     def _take_chief(self, chief: Chief, meta: Manifest, is_there: bool) -> None:
         if not is_there and chief.uid == meta["uid"]:
             self._run(chief.close())
-        elif is_there and chief.uid != meta["uid"] and chief.name not in self._opening:
+        elif is_there and chief.uid != meta["uid"] and chief.name not in self._opening and self._may_run(meta):
             self._opening.add(chief.name)
             self._run(self._open(chief, meta["name"]))
+
+    def _may_run(self, meta: Manifest) -> bool:
+        """Whether the pod has changed often enough to run: a request for each pod that cannot run yet would be a load
+        that no launcher is."""
+        changes = self._changes[meta["uid"]] = self._changes.get(meta["uid"], -1) + 1
+        return changes >= CHANGES_UNTIL_IT_RUNS
 
     def _run(self, work: Any) -> None:
         task = asyncio.create_task(work)

@@ -86,6 +86,11 @@ class Reconciler:
         """Whether no pass over the job has begun."""
         return key not in self._memories
 
+    @property
+    def reconciled(self) -> int:
+        """The number of jobs over which a pass has begun. It reaches that of all jobs some time after a start."""
+        return len(self._memories)
+
     async def report_failure(self, key: Key, error: Exception, failures: int) -> None:
         """Count a failing pass; once several in a row have failed, set the condition ReconcileError."""
         is_answer = isinstance(error, ApiError)

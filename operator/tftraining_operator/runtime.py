@@ -204,6 +204,7 @@ class Operator:
             dependencies, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
         )
         self.queue.failed, self.queue.is_new = self._reconciler.report_failure, self._reconciler.is_new
+        internals.reconciled_jobs = lambda: self._reconciler.reconciled
         self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)
             for namespace in settings.namespaces or ("",)

@@ -37,6 +37,7 @@ def test_requests_waits_watches_and_lag_are_on_the_page(new_job: NewJob, operato
         assert 0 < total(operator, "tftraining_api_request_seconds_sum", method=method, code=code) / count < 10
     assert total(operator, "tftraining_queue_seconds_count") >= 3
     assert total(operator, "tftraining_queue_depth") < 10 and total(operator, "tftraining_failing_jobs") == 0
+    assert total(operator, "tftraining_reconciled_jobs") >= 1
     wait_until(lambda: total(operator, "tftraining_event_loop_lag_seconds_count") > 2, "the event loop is probed")
     ages = dict(re.findall(r'^tftraining_watch_age_seconds\{watch="(.*)"\} (\S+)$', operator.get("metrics")[1], re.M))
     assert {"pods in all namespaces", "services in all namespaces", "nodes", "events in all namespaces"} == set(ages)

@@ -13,12 +13,13 @@ REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class Internals:
-    """The metrics of the operator's own work, in `registry`. The attributes `queue_depth`, `failing_jobs` and
-    `watch_ages` (the seconds since the last answer to each watch) are called at each scrape."""
+    """The metrics of the operator's own work, in `registry`. The attributes `queue_depth`, `failing_jobs`,
+    `reconciled_jobs` and `watch_ages` (the seconds since the last answer to each watch) are called at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.queue_depth: Callable[[], int] = lambda: 0
         self.failing_jobs: Callable[[], int] = lambda: 0
+        self.reconciled_jobs: Callable[[], int] = lambda: 0
         self.watch_ages: Callable[[], dict[str, float]] = dict
         self._queue = Histogram(
             "tftraining_queue_seconds", "Wait of a job for its pass.", buckets=QUEUE_BUCKETS, registry=registry
@@ -46,12 +47,14 @@ class Internals:
         depth.add_metric([], self.queue_depth())
         failing = GaugeMetricFamily("tftraining_failing_jobs", "Jobs whose last pass failed.")
         failing.add_metric([], self.failing_jobs())
+        reconciled = GaugeMetricFamily("tftraining_reconciled_jobs", "Jobs that have had a pass of this process.")
+        reconciled.add_metric([], self.reconciled_jobs())
         ages = GaugeMetricFamily(
             "tftraining_watch_age_seconds", "Time since the API server's last answer to a watch.", labels=["watch"]
         )
         for watch, age in self.watch_ages().items():
             ages.add_metric([watch], age)
-        return (depth, failing, ages)
+        return (depth, failing, reconciled, ages)
 
     def waited(self, seconds: float) -> None:
         """A job has waited so long for its pass."""

@@ -178,9 +178,9 @@ async def test_a_written_status_is_looked_at_once_more_unless_it_tells_of_progre
 async def test_a_job_is_new_until_its_first_pass() -> None:
     async with reconciling() as (_, jobs, reconcile):
         jobs.update(job(5), False, lambda key: None)
-        assert reconcile.is_new(KEY)
+        assert reconcile.is_new(KEY) and reconcile.reconciled == 0
         await reconcile(KEY)
-        assert not reconcile.is_new(KEY)
+        assert not reconcile.is_new(KEY) and reconcile.reconciled == 1
 
 
 async def test_a_history_that_an_older_definition_of_the_resource_drops_causes_no_write() -> None:
