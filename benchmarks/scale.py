@@ -349,7 +349,7 @@ class Bench:
         say(f"{phase}: {self.found[phase]}")
 
     async def _all_reconciled(self) -> bool:
-        return (await self._sample()).reconciled >= self._asked.jobs
+        return bool((await self._sample()).reconciled >= self._asked.jobs)
 
     async def _sample(self) -> Sample:
         return await asyncio.to_thread(Sample, self._operator)

@@ -30,7 +30,7 @@ from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of
-from tftraining_operator.plan.status_writes import due, is_progress, is_written
+from tftraining_operator.plan.status_writes import due, is_progress, is_written, longest_delay
 from tftraining_operator.plan.step import Planner, Step
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,10 @@ class Reconciler:
         self._metrics.observe(job.status, step.status)
         for event in step.events:
             self._events.publish(job, event)
-        if not is_progress(job.status, step.status):
+        if is_progress(job.status, step.status):
+            # The next progress is written then: its news before that start no pass of their own.
+            self._queue.add_after(key, longest_delay(self._launcher_reports.followed).total_seconds())
+        else:
             # The next step may follow from this one. The watch event of this write starts no pass: the cache has the
             # job from the answer already.
             self._queue.add(key)

@@ -27,6 +27,7 @@ from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.status_writes import longest_delay
 from tftraining_operator.plan.step import Planner, Step
 from tftraining_operator.reconcile import Dependencies, Reconciler
 
@@ -157,7 +158,10 @@ async def test_progress_waits_for_its_turn_and_is_looked_at_again_then(
         reconcile._plan = lambda job, seen, now: Step(msgspec.structs.replace(job.status, progress=Progress(step=2)))
         await reconcile(KEY)
         assert len(writes(fake)) == count
-        assert (KEY in reconcile._queue._timers) == (not count)
+        # Written or not, the news until the next turn start no pass of their own.
+        assert KEY in reconcile._queue._timers
+        reconcile._queue.add_within(KEY, longest_delay(training).total_seconds())
+        assert reconcile._queue.depth == 0
 
 
 @pytest.mark.parametrize(("change", "waiting"), [({"phase": "Restarting"}, 1), ({"progress": Progress(step=2)}, 0)])
@@ -193,7 +197,9 @@ async def test_a_history_that_an_older_definition_of_the_resource_drops_causes_n
             msgspec.structs.replace(job.status, progress=Progress(step=2), history=history)
         )
         reconcile._memory(JOB, NOW)
-        for _ in range(3):
+        await reconcile(KEY)
+        reconcile._queue.close()  # a worker clears the timer of a job before its pass
+        for _ in range(2):
             await reconcile(KEY)
         assert len(writes(fake)) == 1
         assert KEY not in reconcile._queue._timers
