@@ -244,4 +244,5 @@ class Reconciler:
         logger.warning("%s: %s was refused: %s", job.key, error.write, error.message)
         self._metrics.internals.refused(error.verb, error.status)
         tries = before.tries + 1 if before is not None else 1
-        return reworded(before, judge(error.child, error.status, error.message, tries, self.clock()))
+        refusal = judge(error.child, error.status, error.message, tries, self.clock(), error.retry_after)
+        return reworded(before, refusal)

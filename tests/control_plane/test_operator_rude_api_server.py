@@ -67,18 +67,23 @@ def rude(control_plane: ControlPlane, namespace: str, operator: OperatorProcess,
             assert "Traceback" not in own.log_text()
 
 
-def early(proxy: RudeProxy, status: int, pause: float) -> list[tuple[str, str]]:
+def early(proxy: RudeProxy, status: int, pause: float) -> list[tuple[str, str, str]]:
     """The requests that were sent again before that pause after an answer of that status."""
-    put_off: dict[tuple[str, str], float] = {}
+    put_off: dict[tuple[str, str, str], float] = {}
     found = []
     for each in proxy.requests:
-        what = (each.method, each.path)
+        what = (each.method, each.path, each.created)
         if what in put_off and each.at < put_off[what] + pause:
             found.append(what)
         put_off.pop(what, None)
         if each.status == status:
             put_off[what] = each.at
     return found
+
+
+def put_off_creations(proxy: RudeProxy) -> set[str]:
+    """What was not created at the first try, because the server asked to wait."""
+    return {each.created for each in proxy.requests if each.created and each.status == 429}
 
 
 def test_a_slow_and_overloaded_server_that_fails_now_and_then(rude: Rude) -> None:
@@ -89,9 +94,8 @@ def test_a_slow_and_overloaded_server_that_fails_now_and_then(rude: Rude) -> Non
     rude.life()
     statuses = {each.status for each in rude.proxy.requests}
     assert {429, 500} <= statuses, "there were faults"
-    # Posts of different objects, such as two Events, have one path.
-    own = [what for what in early(rude.proxy, 429, pause=0.95) if what[0] != "POST"]
-    assert own == [], "Retry-After is obeyed"
+    assert put_off_creations(rude.proxy), "creations among them"
+    assert early(rude.proxy, 429, pause=0.95) == [], "Retry-After is obeyed"
     assert rude.proxy.count().total() < 250
 
 
@@ -103,19 +107,27 @@ def test_half_a_second_a_request(rude: Rude) -> None:
 
 
 @pytest.mark.slow_fault
-def test_a_server_that_puts_everything_off(rude: Rude) -> None:
-    """Every request is answered with 429 for a while, as by priority and fairness when the cluster is overloaded."""
+@pytest.mark.parametrize("what", ["everything", "creations"])
+def test_a_server_that_puts_off(rude: Rude, what: str) -> None:
+    """Requests are answered with 429 for a while, as by priority and fairness when the cluster is overloaded."""
     job = rude.life("first")
     later = rude.job("later")
-    rude.proxy.fault = lambda method, path: Fault(429, retry_after=2)
+    rude.proxy.fault = lambda method, path: Fault(429, retry_after=2) if what in _groups(method) else None
     began = time.monotonic()
     later.patch({"metadata": {"annotations": {"a": "b"}}})
+    new = rude.job("new")
     rude.most(seconds=12, requests=60)
-    assert [what for what in early(rude.proxy, 429, pause=1.95) if what[0] != "POST"] == []
+    assert what == "everything" or put_off_creations(rude.proxy), "children of the new job"
+    assert early(rude.proxy, 429, pause=1.95) == []
     rude.proxy.behave()
     later.wait_for_pods(attempt=1)
+    new.wait_for_pods(attempt=1)
     assert time.monotonic() - began < 60
     assert job.status()["phase"] == "Succeeded"
+
+
+def _groups(method: str) -> tuple[str, ...]:
+    return ("everything", "creations") if method == "POST" else ("everything",)
 
 
 @pytest.mark.slow_fault

@@ -21,7 +21,7 @@ async def ensure(api: Api, job: Job, manifest: Manifest) -> None:
         await _create_or_patch(api, path, manifest)
     except ApiError as error:
         message = _not_served(manifest) if error.status == 404 and not error.reason else error.message
-        raise WriteRefused(child, error.status, message) from error
+        raise WriteRefused(child, error.status, message, retry_after=error.retry_after) from error
 
 
 async def remove(api: Api, job: Job, manifest: Manifest) -> None:

@@ -95,7 +95,7 @@ class Children:
             await self._api.request("POST", f"/api/v1/namespaces/{job.key.namespace}/secrets", body)
         except ApiError as error:
             if not error.exists:
-                raise WriteRefused(f"secret/{manifest['metadata']['name']}", error.status, error.message) from error
+                raise WriteRefused.to("POST", f"secret/{manifest['metadata']['name']}", error) from error
 
     async def _verify_secret(self, job: Job, manifest: Manifest) -> None:
         """Raise WriteRefused if the Secret does not exist.
@@ -109,7 +109,7 @@ class Children:
         except ApiError as error:
             # A quota or a webhook may answer first. If the Secret is missing all the same, the pods will show it.
             if error.status not in (400, 403, 409):
-                raise WriteRefused(child, error.status, error.message) from error
+                raise WriteRefused.to("POST", child, error) from error
             return
         raise WriteRefused(child, 410, KEY_GONE)
 
@@ -138,7 +138,7 @@ class Children:
             store.upsert(await self._api.request("POST", path, manifest, [("fieldValidation", "Strict")]))
         except ApiError as error:
             if not error.exists:
-                raise WriteRefused(f"{kind[:-1]}/{name}", error.status, error.message) from error
+                raise WriteRefused.to("POST", f"{kind[:-1]}/{name}", error) from error
             await self._adopt(job, kind, store, manifest)
 
     async def _adopt(self, job: Job, kind: str, store: ChildStore, manifest: Manifest) -> None:
@@ -153,7 +153,8 @@ class Children:
                 raw = await self._api.request("PATCH", path, _labelled_again(raw, manifest))
         except ApiError as error:
             # 409 instead of any other 4xx: the object exists or existed, so the manifest is not at fault.
-            raise WriteRefused(child, 409 if 400 <= error.status < 500 else error.status, error.message) from error
+            status = 409 if 400 <= error.status < 500 else error.status
+            raise WriteRefused(child, status, error.message, retry_after=error.retry_after) from error
         if why := _conflict(job, raw):
             raise WriteRefused(child, 409, why)
         store.upsert(raw)

@@ -25,8 +25,9 @@ _QUOTA = "exceeded quota: "
 _USED = re.compile(r", used: .*?(?=, limited: )")
 
 
-def judge(child: str, status: int, message: str, tries: int, now: datetime) -> Refusal:
-    """Judge the answer to the creation of `child` (`pod/x`): `status` is the HTTP status, `tries` counts from 1.
+def judge(child: str, status: int, message: str, tries: int, now: datetime, retry_after: float = 0.0) -> Refusal:
+    """Judge the answer to the creation of `child` (`pod/x`): `status` is the HTTP status, `tries` counts from 1,
+    `retry_after` is the seconds that the server asks to wait.
 
     400 and 422 name a wrong field, 413 a pod that is too large, a 403 of Pod Security a pod with too many rights: only
     another template helps. A webhook or an admission policy may allow later what it denies now, whatever code it
@@ -35,7 +36,7 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime) -> R
     # A refused PodGroup has the right fields: the state of the cluster, such as a closed queue, is in its way.
     permanent = not child.startswith("podgroup/") and _is_permanent(status, message)
     longest = SOON if message == EARLIER else LONGEST
-    wait = min(longest, timedelta(seconds=2.0 ** min(tries - 1, 10)))
+    wait = max(min(longest, timedelta(seconds=2.0 ** min(tries - 1, 10))), timedelta(seconds=retry_after))
     message = message[:LONGEST_MESSAGE]
     return Refusal(child=child, message=message, permanent=permanent, retry_at=now + wait, tries=tries)
 

@@ -5,6 +5,7 @@ of the API server but with a fault, nor change what it lets through.
 """
 
 import asyncio
+import json
 import random
 import ssl
 import threading
@@ -34,12 +35,14 @@ class Fault(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One request that came: when, its method (WATCH for a watch), its path, and the status of the answer (0: none)."""
+    """One request that came: when, its method (WATCH for a watch), its path, the status of the answer (0: none), and
+    what a creation creates: creations of different objects have one path."""
 
     at: float
     method: str
     path: str
     status: int
+    created: str = ""
 
 
 class RudeProxy:
@@ -82,7 +85,7 @@ class RudeProxy:
             self._note(method, request.path, 0)
             return cut(request)
         if fault is not None:
-            self._note(method, request.path, fault.status)
+            self._note(method, request.path, fault.status, created(method, await request.read()))
             told = {"Retry-After": str(fault.retry_after)} if fault.retry_after else {}
             body = {"kind": "Status", "code": fault.status, "reason": "Rude", "message": "a fault of the test"}
             return web.json_response(body, status=fault.status, headers=told)
@@ -97,7 +100,7 @@ class RudeProxy:
         async with session.request(
             request.method, f"{self._plane.url}{request.path_qs}", headers=headers, data=body or None
         ) as up:
-            self._note(method, request.path, up.status)
+            self._note(method, request.path, up.status, created(method, body))
             answer = web.StreamResponse(status=up.status, headers={"Content-Type": up.headers["Content-Type"]})
             await answer.prepare(request)
             async for chunk in up.content.iter_any():
@@ -106,8 +109,16 @@ class RudeProxy:
                 await answer.write(chunk)
             return answer
 
-    def _note(self, method: str, path: str, status: int) -> None:
-        self.requests.append(Request(time.monotonic(), method, path, status))
+    def _note(self, method: str, path: str, status: int, created: str = "") -> None:
+        self.requests.append(Request(time.monotonic(), method, path, status, created))
+
+
+def created(method: str, body: bytes) -> str:
+    """The name of the object that a request creates; its text if the API server chooses the name; otherwise empty."""
+    if method != "POST":
+        return ""
+    text = body.decode()
+    return str(json.loads(text)["metadata"].get("name") or text)
 
 
 def cut(request: web.Request) -> web.Response:

@@ -54,6 +54,11 @@ def test_the_pause_doubles_up_to_a_minute_and_messages_are_bounded() -> None:
     assert len(judge("pod/a", 500, "x" * 10**6, 1, NOW).message) == 4096
 
 
+def test_the_server_may_ask_for_a_longer_pause_and_not_for_a_shorter_one() -> None:
+    pauses = [(judge("pod/a", 429, "", tries, NOW, 5.0).retry_at - NOW).total_seconds() for tries in (1, 2, 3, 4, 5)]
+    assert pauses == [5, 5, 5, 8, 16]
+
+
 @pytest.mark.parametrize(
     ("owners", "labels", "why"),
     [
