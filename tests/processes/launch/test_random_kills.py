@@ -27,6 +27,7 @@ from tftraining.launch.process.reaper import Reaper
 from tftraining.launch.progress import Snapshot
 from tftraining.launch.rendezvous.client import RendezvousClient
 from tftraining.launch.rendezvous.server import RendezvousServer
+from tftraining.launch.success_record import FileRecord
 
 SECRET = b"secret"
 NAMES = ("worker-0", "worker-1", "worker-2")
@@ -102,7 +103,8 @@ class InProcessLauncher:
         environment = {"TF_CONFIG": json.dumps(config)}
         self.settings = read({**environment, "TFTRAINING_LAUNCHER": json.dumps(told)})
         self.program = RecordedProgram(at_work)
-        self.member = RendezvousClient(self.settings, SECRET, self.program, environment)  # type: ignore[arg-type]
+        record = FileRecord(self.settings.directory, self.settings.job["uid"])
+        self.member = RendezvousClient(self.settings, SECRET, self.program, environment, record)  # type: ignore[arg-type]
         self.rendezvous: RendezvousServer | None = None
         self.task: asyncio.Task[object] | None = None
 

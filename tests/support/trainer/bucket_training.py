@@ -1,6 +1,7 @@
 """`python -m tests.support.trainer.bucket_training SERVER FOLDER OPTIONS`: two launchers train, with a bucket.
 
-One program is killed. Then the cleanup of the operator runs as in its pod. What was seen is printed as JSON. The
+One program is killed. Then the gang is started again, as after a loss of its pods, and the cleanup of the operator runs
+as in its pod. What was seen is printed as JSON. The
 settings of the launchers are those of the operator: no directory, TFTRAINING_DIR a URI. OPTIONS are added, as JSON.
 """
 
@@ -39,6 +40,10 @@ def main(server: str, given: str, options: str) -> None:
         stored = objects(f"{inside}backup/", folder)
         codes = gang.wait(PATIENCE)
         trained = objects(inside, folder)
+        epochs = {name: _epochs(gang.log(name)) for name in gang.names}
+        gang.start()
+        again = {"codes": gang.wait(PATIENCE), "epochs": {name: _epochs(gang.log(name)) for name in gang.names}}
+        again["reasons"] = {name: gang.message(name)["reason"] for name in gang.names}
         manifest = cleanup_pod(job, spec, CleanupTask(spec.storage, (1,), "", 1))
         _, *arguments = manifest["spec"]["containers"][0]["command"]
         result = folder / "cleanup.json"
@@ -47,7 +52,8 @@ def main(server: str, given: str, options: str) -> None:
         seen = {
             "backup": stored,
             "codes": codes,
-            "epochs": {name: [int(each) for each in _epochs(gang.log(name))] for name in gang.names},
+            "epochs": epochs,
+            "again": again,
             "trained": trained,
             "cleanup": [cleanup.returncode, json.loads(result.read_text())],
             "cleaned": objects(inside, folder),
@@ -56,8 +62,8 @@ def main(server: str, given: str, options: str) -> None:
     print(json.dumps(seen))
 
 
-def _epochs(log: str) -> list[str]:
-    return re.findall(r"epoch (\d+) begins", log)
+def _epochs(log: str) -> list[int]:
+    return [int(each) for each in re.findall(r"epoch (\d+) begins", log)]
 
 
 if __name__ == "__main__":

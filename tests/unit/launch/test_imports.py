@@ -20,7 +20,11 @@ BARE = LAUNCH.parent / "cleanup.py"  # runs by itself in the same images
 ASKED_FOR = ["sys.orig_argv"]  # of a later Python, and used only where hasattr finds them
 OWN = ("tftraining.launch.", *(f"tftraining.{path.stem}." for path in BESIDE))
 # Inside the training process, where the user's own packages are; _tftraining is this package under a name of its own.
-GUESTS = {"zygote.py": {"tensorflow", "tf_keras", "_tftraining"}, "sitecustomize.py": {"_tftraining"}}
+GUESTS = {
+    "bucket_object.py": {"tensorflow"},
+    "zygote.py": {"tensorflow", "tf_keras", "_tftraining"},
+    "sitecustomize.py": {"_tftraining"},
+}
 
 
 def imported(tree: ast.AST) -> Iterator[str]:

@@ -11,13 +11,12 @@ import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from tftraining.launch.atomic_file import read_file, write_file
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.gang.training_history import TrainingHistory
 from tftraining.launch.history import FILE, SERIES_BYTES, Series, compact, from_json
-from tftraining.launch.wait_for import wait_for
+from tftraining.launch.wait_for import in_thread, wait_for
 
 FIRST_SECONDS = 1.0  # between two looks for the first report
 INTERVAL_SECONDS = 10.0  # between two writes
@@ -53,7 +52,7 @@ class HistoryFile:
 
     async def _keep(self, path: Path) -> None:
         async with self._storage:
-            earlier = await _in_thread(lambda: read_history(path, self._uid))
+            earlier = await in_thread(lambda: read_history(path, self._uid))
             self._history.continue_after(earlier)
             self._written = UNWRITTEN
         while True:
@@ -70,7 +69,7 @@ class HistoryFile:
                 return
             text, revision = history_text(series, self._uid), series.revision
             try:
-                await _in_thread(lambda: write_file(path, text))
+                await in_thread(lambda: write_file(path, text))
                 self._written = revision
             except OSError as error:
                 if not self._warned:
@@ -93,7 +92,3 @@ def read_history(path: Path, uid: str) -> Series:
     except (OSError, ValueError):
         pass
     return Series()
-
-
-async def _in_thread(work: Callable[[], Any]) -> Any:
-    return await asyncio.get_running_loop().run_in_executor(None, work)

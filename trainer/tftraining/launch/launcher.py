@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from tftraining.launch.config import round_environment, spec_updates
 from tftraining.launch.config.settings import VARIABLE, Settings
@@ -46,10 +46,8 @@ from tftraining.launch.process.program import Program
 from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.client import RendezvousClient
 from tftraining.launch.rendezvous.server import RendezvousServer
-from tftraining.launch.success_file import read_success, write_success
-from tftraining.launch.wait_for import wait_for
-
-_T = TypeVar("_T")
+from tftraining.launch.success_record import BUCKET, BucketRecord, FileRecord
+from tftraining.launch.wait_for import in_thread, wait_for
 
 PORT_SECONDS = 10.0  # for an earlier process to release the port
 STORAGE_SECONDS = 5.0
@@ -58,7 +56,7 @@ WAIT_FOR_COPY = 0.5  # of the grace period: for the backup in memory that the ch
 LONE_CHIEF_SECONDS = 3.0  # after the chief's SIGTERM: the other members' have arrived, if all have to go
 REPORTED_FIELDS = ("progress", "lastRestart")  # fields of /status that the termination message keeps
 TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
-NOT_IN_A_BUCKET = "no history, no record of a success and no backup in memory is kept there"
+NOT_IN_A_BUCKET = "no history and no backup in memory is kept there"
 FORWARDED_SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 
 
@@ -73,7 +71,8 @@ class Launcher:
         folds = traceback_folding.wanted(environment)
         self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds)
         self._environment = program_environment(environment, round_environment.largest(settings))
-        self._client = RendezvousClient(settings, secret, self._program, self._environment)
+        self._success = self._make_success_record(command)
+        self._client = RendezvousClient(settings, secret, self._program, self._environment, self._success)
         self._control = self._client.control
         self._finished_copies = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
         fields = {
@@ -97,7 +96,7 @@ class Launcher:
         self._http_server = HttpServer(pages, waits, short)
         self._stop_requested = asyncio.Event()
         if settings.is_chief and "://" in (place := environment.get("TFTRAINING_DIR", "")):
-            self._program.log(f"tftraining: {place}: only the program uses the bucket; {NOT_IN_A_BUCKET}")
+            self._program.log(f"tftraining: {place} is a bucket: {NOT_IN_A_BUCKET}")
         self._warned_gang_size = 0  # the gang size of the last warning about too few open files
 
     async def run(self) -> int:
@@ -134,10 +133,9 @@ class Launcher:
         """The job's verdict, or an empty one after SIGTERM or SIGINT; OSError if a port stays in use."""
         host = self._settings.host
         await self._bind("status", partial(self._http_server.open, host), self._settings.status_port)
-        earlier_result = await with_timeout(
-            lambda: read_success(self._settings.directory, self._settings.job["uid"]), STORAGE_SECONDS
-        )
-        if isinstance(earlier_result, Result):
+        if self._success.only_chief:  # its look takes a while: meanwhile the program's interpreter imports TensorFlow
+            await self._program.prepare(self._environment)
+        if (earlier_result := await self._read_success()) is not None:
             return earlier_result
         if self._rendezvous is not None and self._history_file is not None:
             self._history_file.open()
@@ -153,6 +151,18 @@ class Launcher:
         finally:
             if self._rendezvous is not None:
                 await self._rendezvous.close(say_bye=self._program.is_idle)
+
+    async def _read_success(self) -> Result | None:
+        """The recorded success of this job; None without an answer in time, and after SIGTERM."""
+        if self._success.only_chief and not self._settings.is_chief:
+            return None
+        stop, look = asyncio.create_task(self._stop_requested.wait()), asyncio.ensure_future(self._success.read())
+        await asyncio.wait((stop, look), timeout=self._success.seconds, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if look.done():
+            return look.result()
+        look.cancel()
+        return None
 
     async def _join_rendezvous(self) -> Result:
         client_run = asyncio.create_task(self._client.run())
@@ -235,20 +245,31 @@ class Launcher:
             self._program.log(f"tftraining: {warning}")
 
     async def _record_success(self) -> None:
-        """Write a success to the job's directory before members are told of it; a storage error is only logged."""
+        """Record a success in the job's storage before members are told of it; a storage error is only logged."""
         assert self._rendezvous is not None
-        result, directory = self._rendezvous.coordinator.decisions.result, self._settings.directory
-        if result is None or result.verdict != SUCCEEDED or directory is None:
+        result = self._rendezvous.coordinator.decisions.result
+        if result is None or result.verdict != SUCCEEDED:
             return
         try:
-            await write_with_timeout(lambda: write_success(directory, self._settings.job["uid"]), STORAGE_SECONDS)
+            await write_with_timeout(self._success.write(), self._success.seconds)
         except OSError as error:
-            self._program.log(f"tftraining: cannot write the verdict to {directory}: {error.strerror}")
+            self._program.log(f"tftraining: cannot write the verdict to {self._success.place}: {error.strerror}")
+
+    def _make_success_record(self, command: Sequence[str]) -> FileRecord:
+        directory, uid = self._settings.directory, self._settings.job["uid"]
+        place = self._environment.get("TFTRAINING_DIR", "")
+        if directory is not None or not place.startswith(BUCKET):
+            return FileRecord(directory, uid)
+        return BucketRecord(place, uid, command, self._environment, self._program.run_helper, self._program.log)
 
     async def _remove_finished_copies(self) -> None:
         """Remove this member's copies of finished fits: a job that has ended does not resume."""
-        problems = await with_timeout(lambda: finished_copy.remove_listed(self._finished_copies), STORAGE_SECONDS)
-        for warning in problems or ():
+        try:
+            removal = in_thread(lambda: finished_copy.remove_listed(self._finished_copies))
+            problems = await wait_for(removal, STORAGE_SECONDS)
+        except asyncio.TimeoutError:
+            return
+        for warning in problems:
             self._program.log(f"tftraining: cannot remove {warning}")
 
     async def _bind(self, what: str, opening: Callable[[int], Awaitable[None]], port: int) -> None:
@@ -280,7 +301,7 @@ class Launcher:
         if path is None:
             return
         try:
-            await write_with_timeout(lambda: path.write_text(text, "utf-8"), STORAGE_SECONDS)
+            await write_with_timeout(in_thread(lambda: path.write_text(text, "utf-8")), STORAGE_SECONDS)
         except OSError as error:
             self._program.log(f"tftraining: cannot write the termination message {path}: {error.strerror}")
 
@@ -350,15 +371,9 @@ def scratch_directory(environment: Mapping[str, str]) -> Path:
     return Path(tempfile.mkdtemp(prefix="tftraining-", dir=(usable or places)[0]))
 
 
-async def with_timeout(read: Callable[[], _T], seconds: float) -> _T | None:
-    """The result of `read`, run in a thread; None after `seconds` (a file system may hang for ever)."""
+async def write_with_timeout(write: Awaitable[object], seconds: float) -> None:
+    """Await `write`; OSError if it fails or takes longer than `seconds`."""
     try:
-        return await wait_for(asyncio.get_running_loop().run_in_executor(None, read), seconds)
+        await wait_for(write, seconds)
     except asyncio.TimeoutError:
-        return None
-
-
-async def write_with_timeout(write: Callable[[], object], seconds: float) -> None:
-    """Run `write` in a thread; OSError if it fails or takes longer than `seconds`."""
-    if not await with_timeout(lambda: (write(), True)[1], seconds):
-        raise OSError(errno.ETIMEDOUT, f"the storage did not answer within {seconds:g} s")
+        raise OSError(errno.ETIMEDOUT, f"the storage did not answer within {seconds:g} s") from None

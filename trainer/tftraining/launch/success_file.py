@@ -19,7 +19,7 @@ FILE_BYTES = 4096
 
 def write_success(directory: Path, uid: str) -> None:
     """Write the verdict file: the job `uid` has succeeded. OSError if that fails."""
-    write_file(directory / FILE, json.dumps({"version": 1, "uid": uid, "verdict": SUCCEEDED}))
+    write_file(directory / FILE, success_text(uid))
 
 
 def read_success(directory: Path | None, uid: str) -> Result | None:
@@ -27,9 +27,22 @@ def read_success(directory: Path | None, uid: str) -> Result | None:
     if directory is None:
         return None
     try:
-        found = parse(read_file(directory / FILE, FILE_BYTES))
-    except (OSError, ValueError):
+        return recorded_success(read_file(directory / FILE, FILE_BYTES), uid, str(directory / FILE))
+    except OSError:
+        return None
+
+
+def success_text(uid: str) -> str:
+    """The content of the file."""
+    return json.dumps({"version": 1, "uid": uid, "verdict": SUCCEEDED})
+
+
+def recorded_success(content: str | bytes, uid: str, place: str) -> Result | None:
+    """The verdict of the content, if it is about the job `uid`; None otherwise. `place` names the file for people."""
+    try:
+        found = parse(content)
+    except ValueError:
         return None
     if not isinstance(found, dict) or (found.get("uid"), found.get("verdict")) != (uid, SUCCEEDED):
         return None
-    return Result(SUCCEEDED, "AlreadySucceeded", f"the job has already succeeded, according to {directory / FILE}")
+    return Result(SUCCEEDED, "AlreadySucceeded", f"the job has already succeeded, according to {place}")

@@ -7,7 +7,7 @@ The cancelled task then goes on: it may kill the processes of the next program.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 _T = TypeVar("_T")
@@ -28,6 +28,11 @@ async def wait_for(awaitable: Awaitable[_T], seconds: float) -> _T:
     if future.cancelled():
         raise asyncio.TimeoutError
     return future.result()
+
+
+async def in_thread(work: Callable[[], _T]) -> _T:
+    """The result of `work`, run in a thread, for a file system may hang for ever."""
+    return await asyncio.get_running_loop().run_in_executor(None, work)
 
 
 def _retrieve_exception(future: asyncio.Future[_T]) -> None:

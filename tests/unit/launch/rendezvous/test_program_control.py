@@ -16,6 +16,7 @@ from tftraining.launch.process.program import Program
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
 from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.rendezvous.protocol import Frame
+from tftraining.launch.success_record import FileRecord
 
 TF_CONFIG = json.dumps({"cluster": {"worker": ["a-0:1"]}, "task": {"type": "worker", "index": 0}})
 LAUNCHER = {
@@ -42,7 +43,7 @@ class RecordingProgram(Program):
 async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round(tmp_path: Path) -> None:
     settings = read({"TF_CONFIG": TF_CONFIG, "TFTRAINING_LAUNCHER": json.dumps(LAUNCHER)})
     program, orders = RecordingProgram(tmp_path), asyncio.Queue[Frame]()
-    chief = ChiefContact(settings, "127.0.0.1:1", program.log)
+    chief = ChiefContact(settings, "127.0.0.1:1", program.log, FileRecord(None, ""))
     control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **_: None)
     executing = asyncio.create_task(control.execute(orders))
     for workers in (1, 2):

@@ -17,6 +17,7 @@ from tftraining.launch.failure.exit import NOT_FOUND, Exit, exit_of
 from tftraining.launch.in_user_process import hooks, long_tf_config, stack_dump, tf_config
 from tftraining.launch.in_user_process.fork_eligibility import imports_sitecustomize
 from tftraining.launch.process import oom, progress_reader
+from tftraining.launch.process.helpers import Helpers
 from tftraining.launch.process.lease import Lease
 from tftraining.launch.process.output import Output
 from tftraining.launch.process.process_state import handles_signal
@@ -45,6 +46,7 @@ class Program:
         self._mode = ""
         self._warm = WarmStarts(command, self._output.write_fds, self._output.log) if warm else None
         self.lease = Lease(self._reaper)
+        self._helpers = Helpers(self._reaper)
         self.is_idle = True  # no process of the program runs
         self._starting: asyncio.Future[None] | None = None
         self._abort = asyncio.Event()
@@ -62,7 +64,8 @@ class Program:
 
     def __contains__(self, pid: object) -> bool:
         """Whether `pid` is one of the launcher's own processes, which outlive the program."""
-        return pid == self.lease.watchdog_pid or (self._warm is not None and pid in self._warm)
+        own = pid == self.lease.watchdog_pid or pid in self._helpers
+        return own or (self._warm is not None and pid in self._warm)
 
     @property
     def pid(self) -> int | None:
@@ -86,6 +89,12 @@ class Program:
         if self._warm is not None:
             await self._warm.prepare(long_tf_config.pack(env))
             self.lease.spare(self._warm.pid)
+
+    async def run_helper(self, command: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
+        """The standard output of a process that is no part of the program; HelperError if it fails or takes longer than
+        `seconds`."""
+        self._reaper.install()
+        return await self._helpers.run(command, env, seconds)
 
     def pause_warmup(self, wanted: bool) -> None:
         """Pause the warming if `wanted`, else continue it."""

@@ -14,17 +14,17 @@ from collections.abc import Callable
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.result import FAILED, Result
 from tftraining.launch.gang.restart_scope import restarts_alone
-from tftraining.launch.success_file import read_success
+from tftraining.launch.success_record import FileRecord
 
 LEASE = 5 / 6  # the maximum age of the last echo, as a fraction of the member timeout
 CHIEF_LATE_SECONDS = 30.0  # past the start deadline: a chief that runs reports the missing members itself
-READ_SECONDS = 2.0  # to read the file of a success: the storage may hang
 
 
 class ChiefContact:
-    """Times are monotonic seconds. `address` is the rendezvous, for messages; `log` logs a line."""
+    """Times are monotonic seconds. `address` is the rendezvous, for messages; `log` logs a line; `record` is the one of
+    the job's success."""
 
-    def __init__(self, settings: Settings, address: str, log: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, address: str, log: Callable[[str], None], record: FileRecord) -> None:
         self.start_deadline = settings.policy.start_deadline_seconds
         self.closed_round = 0  # the last round in which the chief closed the connection
         self.bye_round = 0  # the last round in which the chief's launcher reported that its program has ended
@@ -35,7 +35,9 @@ class ChiefContact:
         self._echoed_at = 0.0  # when this member sent the newest heartbeat that the chief has echoed
         self._missing_since = time.monotonic()
         self._problem = ""
+        self._record = record
         self._reading: asyncio.Future[Result | None] | None = None
+        self._look_at = 0.0  # no look at the record before
 
     @property
     def lease_deadline(self) -> float:
@@ -57,6 +59,12 @@ class ChiefContact:
     def record_loss(self) -> None:
         """Begin the time without a chief."""
         self._missing_since = time.monotonic()
+        self._look_at = self._missing_since + self._record.first_look
+
+    def close(self) -> None:
+        """Cancel a look at the record."""
+        if self._reading is not None:
+            self._reading.cancel()
 
     def log_problem(self, problem: str) -> None:
         """Log why there is no rendezvous, once."""
@@ -65,7 +73,7 @@ class ChiefContact:
             self._log(f"tftraining: {self._settings.gang.chief} at {self._address}: {problem}")
 
     async def result_without_chief(self) -> Result | None:
-        """The result without a chief: a success found in the job's directory, or StartDeadlineExceeded, or None."""
+        """The result without a chief: a success recorded in the job's storage, or StartDeadlineExceeded, or None."""
         found = await self._read_success()
         if found is not None or not self._is_needed() or not self._is_late():
             return found
@@ -82,11 +90,13 @@ class ChiefContact:
         return time.monotonic() - self._missing_since > self.start_deadline + CHIEF_LATE_SECONDS
 
     async def _read_success(self) -> Result | None:
-        """The success recorded in the job's directory. All attempts share one thread, for the storage may hang it."""
+        """The success recorded in the job's storage. All looks share one read, for the storage may hang."""
         if self._reading is None:
-            uid, run = self._settings.job["uid"], asyncio.get_running_loop().run_in_executor
-            self._reading = run(None, read_success, self._settings.directory, uid)
-        done, _ = await asyncio.wait([self._reading], timeout=READ_SECONDS)
+            if time.monotonic() < self._look_at:
+                return None
+            self._look_at = time.monotonic() + self._record.pause
+            self._reading = asyncio.ensure_future(self._record.read())
+        done, _ = await asyncio.wait([self._reading], timeout=self._record.look_seconds)
         if not done:
             return None
         found, self._reading = self._reading.result(), None

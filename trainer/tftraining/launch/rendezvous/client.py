@@ -30,6 +30,7 @@ from tftraining.launch.rendezvous.protocol import (
     connect,
     open_connection,
 )
+from tftraining.launch.success_record import FileRecord
 from tftraining.launch.wait_for import wait_for
 
 HEARTBEATS_PER_TIMEOUT = 6
@@ -47,11 +48,18 @@ def heartbeat_interval(timeout: float, members: int) -> float:
 class RendezvousClient:
     """One member's side of the rendezvous. `environment` is the program's, without the variables of a round."""
 
-    def __init__(self, settings: Settings, secret: bytes, program: Program, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        secret: bytes,
+        program: Program,
+        environment: Mapping[str, str],
+        record: FileRecord,
+    ) -> None:
         host, self._port = settings.rendezvous
         self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
         self.settings = settings
-        self.chief = ChiefContact(settings, f"{self._host}:{self._port}", program.log)
+        self.chief = ChiefContact(settings, f"{self._host}:{self._port}", program.log, record)
         self.control = ProgramControl(settings, program, environment, self.chief, self._send)
         self._program = program
         self._secret = secret
@@ -62,6 +70,12 @@ class RendezvousClient:
     async def run(self) -> Result:
         """Take part until the job has ended; return its result."""
         self.chief.record_loss()  # it is there no earlier
+        try:
+            return await self._take_part()
+        finally:
+            self.chief.close()
+
+    async def _take_part(self) -> Result:
         tries = 0
         while self.control.result is None:
             await asyncio.sleep(RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
