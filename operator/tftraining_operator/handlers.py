@@ -9,7 +9,6 @@ import kopf
 
 from tftraining_api.model.names import GROUP, PLURAL, VERSION
 from tftraining_operator.cluster.kopf_diff_base import NoDiffBase
-from tftraining_operator.cluster.kopf_session import KopfSessions
 from tftraining_operator.runtime import Operator
 
 registry = kopf.OperatorRegistry()
@@ -47,8 +46,8 @@ async def stop(memo: Any, **_: Any) -> None:
 async def login(memo: Any, **kwargs: Any) -> kopf.AiohttpSession | None:
     """Log in by the pod's service account or the kubeconfig. kopf's default would import the synchronous client."""
     info = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
-    sessions: KopfSessions = memo.setdefault("sessions", KopfSessions())
-    return sessions.of(info) if info is not None else None
+    operator: Operator = memo.operator
+    return operator.kopf_sessions.of(info) if info is not None else None
 
 
 @kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)

@@ -22,6 +22,7 @@ from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.fence import Fence, FencedApi
 from tftraining_operator.cluster.http_server import serve
 from tftraining_operator.cluster.jobs import Jobs
+from tftraining_operator.cluster.kopf_session import KopfSessions
 from tftraining_operator.cluster.launcher_reports import (
     MAX_PROXIED_LONG_POLLS,
     DirectConnection,
@@ -185,6 +186,7 @@ class Operator:
         self._metrics = Metrics(self.jobs.all, api.requests, self._leads)
         internals = self._metrics.internals
         api.answered = unfenced.answered = internals.answered
+        self.kopf_sessions = KopfSessions(api.requests, internals.answered)
         internals.queue_depth, internals.failing_jobs = (lambda: self.queue.depth), (lambda: self.queue.failing)
         internals.watch_ages, self.queue.waited = self._watch_ages, internals.waited
         self._nodes = NodeStore(api, self._node_changed)
@@ -242,6 +244,7 @@ class Operator:
             for each in operator._event_reflectors
         }
         parts["the event loop probe"] = operator._metrics.internals.probe_event_loop()
+        parts["the ages of the jobs' watches"] = operator.kopf_sessions.ages.sample_until_cancelled()
         parts["the node lookup"] = operator._nodes.run()
         if operator._elector is not None:
             parts[ELECTION] = operator._elect(operator._elector)
@@ -283,9 +286,13 @@ class Operator:
         return self._elector is None or self._elector.fence.open
 
     def _watch_ages(self) -> dict[str, float]:
-        """The age of each watch that has begun. The watch of the jobs is kopf's, which does not say."""
-        begun = self._reflectors if self._tasks else []
-        return {each.description: each.age for each in (*begun, *self._event_reflectors) if each.synced.is_set()}
+        """The age of each watch that has begun."""
+        begun = [*self._reflectors, *self._event_reflectors] if self._tasks else []
+        jobs = self.kopf_sessions.ages.by_namespace()
+        return {
+            **{f"jobs in {namespace or 'all namespaces'}": age for namespace, age in jobs.items()},
+            **{each.description: each.age for each in begun if each.synced.is_set()},
+        }
 
     def _progressed(self, key: Key) -> None:
         """A job has made steps: a pass when its status is due, and no pass at every answer of its launcher."""

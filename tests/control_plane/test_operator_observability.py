@@ -29,6 +29,12 @@ def total(operator: OperatorProcess, name: str, **labels: str) -> float:
     return found
 
 
+def watch_ages(operator: OperatorProcess) -> dict[str, float]:
+    """The age of each watch, by its description."""
+    found = re.findall(r'^tftraining_watch_age_seconds\{watch="(.*)"\} (\S+)$', operator.get("metrics")[1], re.M)
+    return {name: float(age) for name, age in found}
+
+
 def test_requests_waits_watches_and_lag_are_on_the_page(new_job: NewJob, operator: OperatorProcess) -> None:
     new_job().run()
     for method, code in (("POST", "201"), ("PUT", "200"), ("WATCH", "200"), ("GET", "200")):
@@ -39,9 +45,9 @@ def test_requests_waits_watches_and_lag_are_on_the_page(new_job: NewJob, operato
     assert total(operator, "tftraining_queue_depth") < 10 and total(operator, "tftraining_failing_jobs") == 0
     assert total(operator, "tftraining_reconciled_jobs") >= 1
     wait_until(lambda: total(operator, "tftraining_event_loop_lag_seconds_count") > 2, "the event loop is probed")
-    ages = dict(re.findall(r'^tftraining_watch_age_seconds\{watch="(.*)"\} (\S+)$', operator.get("metrics")[1], re.M))
-    assert {"pods in all namespaces", "services in all namespaces", "nodes", "events in all namespaces"} == set(ages)
-    assert all(0 <= float(age) < 100 for age in ages.values())
+    ages = watch_ages(operator)
+    assert {f"{each} in all namespaces" for each in ("jobs", "pods", "services", "events")} | {"nodes"} == set(ages)
+    assert all(0 <= age < 100 for age in ages.values())
 
 
 def test_refusals_are_counted_by_code(control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess) -> None:
@@ -69,6 +75,7 @@ def restore(control_plane: ControlPlane, path: str, rules: list[dict[str, object
     control_plane.request("PATCH", path, {"rules": rules}, "application/merge-patch+json")
 
 
+@pytest.mark.takes_permissions
 @pytest.mark.slow_fault
 def test_failing_passes_are_counted_and_show_as_a_condition(
     control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess, role: str
@@ -94,6 +101,24 @@ def test_failing_passes_are_counted_and_show_as_a_condition(
     wait_until(lambda: job.condition("ReconcileError") == {}, "the condition is gone")
     assert total(operator, "tftraining_failing_jobs") == 0
     assert failed < 12, "the pauses between failing passes grow, though the condition wakes the watch"
+
+
+@pytest.mark.takes_permissions
+def test_events_that_are_not_accepted_are_counted_and_hold_up_no_job(
+    control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess, role: str
+) -> None:
+    """The account may not create events any more."""
+    rules = control_plane.request("GET", role)["rules"]
+    restore(control_plane, role, [each for each in rules if "events.k8s.io" not in each["apiGroups"]])
+    before = total(operator, "tftraining_dropped_events_total", cause="NotAccepted")
+    job = new_job()
+    job.run()
+    job.fail_pod("job-worker-1")
+    job.run(attempt=2)
+    wait_until(
+        lambda: total(operator, "tftraining_dropped_events_total", cause="NotAccepted") > before, "it is counted"
+    )
+    assert job.events() == []
 
 
 @pytest.mark.slow_fault

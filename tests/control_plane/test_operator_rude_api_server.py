@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 
 from testbed.shell import LabError
+from tests.control_plane.test_operator_observability import watch_ages
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.installation import install_crd, operator_kubeconfig
 from tests.support.control_plane.jobs import TrainingJob, wait_until
@@ -93,6 +94,7 @@ def test_a_slow_and_overloaded_server_that_fails_now_and_then(rude: Rude) -> Non
     rude.proxy.fault = lambda method, path: failing(method, path) or put_off(method, path)
     rude.life()
     statuses = {each.status for each in rude.proxy.requests}
+    print(dict(rude.proxy.count()))
     assert {429, 500} <= statuses, "there were faults"
     assert put_off_creations(rude.proxy), "creations among them"
     assert early(rude.proxy, 429, pause=0.95) == [], "Retry-After is obeyed"
@@ -155,6 +157,8 @@ def test_watches_that_say_nothing_any_more(rude: Rude) -> None:
     job.fail_pod("job-worker-1")
     late = rude.job("late")
     rude.most(seconds=60, requests=20)
+    ages = watch_ages(rude.operator)
+    assert all(ages[f"{each} in all namespaces"] > 50 for each in ("jobs", "pods", "services")), ages
     wait_until(lambda: has_watched_again(rude.proxy), "the watches are opened again", 60)
     rude.proxy.frozen = False
     wait_until(lambda: len(job.pods(attempt=2)) == 2, "the failure is found", 60)

@@ -29,9 +29,10 @@ class Answer(NamedTuple):
 
 class FakeServer:
     """Answers each path in the order given; the last answer is repeated. `asked` holds method, path and query, `sent`
-    what came with a PATCH or a DELETE."""
+    what came with a PATCH or a DELETE. `url` is its address."""
 
     def __init__(self) -> None:
+        self.url = ""
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.sent: list[Manifest] = []
         self._answers: defaultdict[str, list[Answer]] = defaultdict(list)
@@ -72,7 +73,8 @@ async def serving() -> AsyncIterator[tuple[FakeServer, Api]]:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    api = Api(RESTClientObject(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
+    fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    api = Api(RESTClientObject(Configuration(host=fake.url)))
     try:
         yield fake, api
     finally:

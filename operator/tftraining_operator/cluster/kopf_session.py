@@ -1,4 +1,4 @@
-"""kopf's connection to the API server, with pauses between watches that end at once.
+"""kopf's connection to the API server, with pauses between watches that end at once, and with the operator's metrics.
 
 kopf opens the next watch as soon as one has ended, without a pause: an API server or a proxy that ends each watch at
 once would be asked hundreds of times a second.
@@ -6,8 +6,10 @@ once would be asked hundreds of times a second.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Protocol
 
 import aiohttp
 import kopf
@@ -15,6 +17,7 @@ import kopf
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 # After a watch that lasted so long, the next one needs no pause.
 STEADY_SECONDS = 10.0
+SAMPLE_SECONDS = 1.0
 
 
 class WatchPauses:
@@ -35,13 +38,56 @@ class WatchPauses:
         return pause
 
 
+class Content(Protocol):
+    """An answer that is being read."""
+
+    total_bytes: int
+
+
+class WatchAges:
+    """The time since the API server last sent anything to a watch, by path, exact to `SAMPLE_SECONDS`: aiohttp reports
+    no part of an answer that is read as it arrives, but counts the bytes."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._open: dict[str, tuple[Content, int, float]] = {}
+
+    def begin(self, path: str, content: Content) -> None:
+        """A watch has begun, in the place of an earlier one of this path."""
+        self._open[path] = (content, content.total_bytes, self._clock())
+
+    def sample(self) -> None:
+        """Note which watches have got anything since the last sample."""
+        for path, (content, known, _) in self._open.items():
+            if content.total_bytes != known:
+                self.begin(path, content)
+
+    async def sample_until_cancelled(self) -> None:
+        """Take samples."""
+        while True:
+            await asyncio.sleep(SAMPLE_SECONDS)
+            self.sample()
+
+    def by_namespace(self) -> dict[str, float]:
+        """The ages in seconds; of the watch of all namespaces under an empty name."""
+        return {_namespace(path): self._clock() - since for path, (_, _, since) in self._open.items()}
+
+
+def _namespace(path: str) -> str:
+    """The namespace in the path of a collection; empty for none."""
+    *_, parent, name, _ = path.split("/")
+    return name if parent == "namespaces" else ""
+
+
 class KopfSessions:
     """The sessions by their credentials. The same credentials give the same session: kopf recognises credentials that
-    the API server has refused."""
+    the API server has refused. `requests` and `answered` are those of Api, for the metrics."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: Counter[str], answered: Callable[[str, int, float], None]) -> None:
         self._sessions: dict[tuple[object, ...], kopf.AiohttpSession] = {}
         self._pauses = WatchPauses()
+        self._requests, self._answered = requests, answered
+        self.ages = WatchAges()
 
     def of(self, info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
         """The session with these credentials."""
@@ -52,14 +98,16 @@ class KopfSessions:
         return self._sessions[key]
 
     def _made(self, info: kopf.ConnectionInfo) -> kopf.AiohttpSession:
-        pauses = aiohttp.TraceConfig()
-        pauses.on_request_start.append(self._before_request)
+        trace = aiohttp.TraceConfig()
+        trace.on_request_start.append(self._before_request)
+        trace.on_request_end.append(self._after_request)
+        trace.on_request_exception.append(self._after_failure)
         session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=info.as_ssl_context()),
             headers=info.as_http_headers(),
             proxy=info.proxy_url,
             trust_env=info.trust_env,
-            trace_configs=[pauses],
+            trace_configs=[trace],
         )
         return kopf.AiohttpSession(
             server=info.server,
@@ -70,7 +118,23 @@ class KopfSessions:
         )
 
     async def _before_request(
-        self, _: aiohttp.ClientSession, __: SimpleNamespace, request: aiohttp.TraceRequestStartParams
+        self, _: aiohttp.ClientSession, request: SimpleNamespace, start: aiohttp.TraceRequestStartParams
     ) -> None:
-        if request.url.query.get("watch") == "true":
-            await asyncio.sleep(self._pauses.next(request.url.path))
+        request.kind = "WATCH" if start.url.query.get("watch") == "true" else start.method
+        if request.kind == "WATCH":
+            await asyncio.sleep(self._pauses.next(start.url.path))
+        self._requests[start.method] += 1
+        request.began = time.monotonic()
+
+    async def _after_request(
+        self, _: aiohttp.ClientSession, request: SimpleNamespace, end: aiohttp.TraceRequestEndParams
+    ) -> None:
+        self._answered(request.kind, end.response.status, time.monotonic() - request.began)
+        if request.kind == "WATCH" and end.response.status == 200:
+            self.ages.begin(end.url.path, end.response.content)
+
+    async def _after_failure(
+        self, _: aiohttp.ClientSession, request: SimpleNamespace, failure: aiohttp.TraceRequestExceptionParams
+    ) -> None:
+        if isinstance(failure.exception, (aiohttp.ClientError, TimeoutError)):
+            self._answered(request.kind, 0, time.monotonic() - request.began)
