@@ -59,6 +59,32 @@ def test_two_workers_by_hand(tmp_path: Path) -> None:
     assert (job / "workertemp_1" / "model.keras").exists()
 
 
+def lesson_alone(directory: Path) -> subprocess.Popen[str]:
+    """The lesson of `fit` with one worker, which has no TF_CONFIG."""
+    environment = {**os.environ, "TFTRAINING_DIR": str(directory), "TMPDIR": str(directory)}
+    command = [sys.executable, "-m", "tftraining.lessons.multi_worker_fit"]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_worse_epoch_after_a_restart_does_not_replace_the_best_model(tmp_path: Path, complete: bool) -> None:
+    """But a file that a killed program has left incomplete is replaced."""
+    with lesson_alone(tmp_path) as trained:
+        assert float(ACCURACY.findall(trained.communicate(timeout=SECONDS)[0])[-1]) > 0.93
+    best = tmp_path / "best.keras"
+    if not complete:
+        best.write_bytes(best.read_bytes()[:5000])
+    before = best.read_bytes()
+    with lesson_alone(tmp_path) as again:  # from the beginning: `fit` removes its backup at its end
+        assert again.stdout is not None
+        for line in again.stdout:
+            if line.startswith("Epoch 2/"):
+                break
+        again.kill()
+    assert (best.read_bytes() == before) == complete
+
+
 @pytest.mark.slow_fault
 def test_fine_tuning_begins_with_the_model_of_the_first_stage(tmp_path: Path) -> None:
     measured = []

@@ -56,18 +56,18 @@ task_id = strategy.cluster_resolver.task_id or 0  # None without TF_CONFIG
 train, validation = make_datasets()
 with strategy.scope():
     model = make_model()
+best = f"{DIRECTORY}/best.keras"
+try:  # the ModelCheckpoint of a restarted program has forgotten the accuracy of the best model, so measure it again
+    best_accuracy = keras.models.load_model(best).evaluate(validation, verbose=0)[1]
+except (OSError, ValueError):  # no model yet, or one that a killed program has not completed
+    best_accuracy = None
 callbacks = [
     # A restarted program resumes from the backup. Both callbacks keep the chief's files by themselves.
     keras.callbacks.BackupAndRestore(f"{DIRECTORY}/backup"),
-    keras.callbacks.ModelCheckpoint(f"{DIRECTORY}/best.keras", "val_accuracy", save_best_only=True),
+    keras.callbacks.ModelCheckpoint(best, "val_accuracy", save_best_only=True, initial_value_threshold=best_accuracy),
 ]
 model.fit(
-    train,
-    epochs=EPOCHS,
-    steps_per_epoch=STEPS_PER_EPOCH,
-    validation_data=validation,
-    callbacks=callbacks,
-    verbose=2,
+    train, epochs=EPOCHS, steps_per_epoch=STEPS_PER_EPOCH, validation_data=validation, callbacks=callbacks, verbose=2
 )
 model.save(write_filepath(f"{DIRECTORY}/model.keras"))
 if task_id == 0:
