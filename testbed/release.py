@@ -18,10 +18,12 @@ KEPT = "tftraining.dev/kept=true"  # upgrades keep the labels of a release
 OFF_THE_WORKERS = ("nodeSelector.node-role\\.kubernetes\\.io/control-plane=", "tolerations[0].operator=Exists")
 
 
-def helm(kube: Kube, *words: str | Path) -> str:
-    """Run Helm in the operator's namespace and return its output; LabError with its message when it fails."""
-    program = binaries.ensure("helm") / "helm"
-    return run([program, "--kubeconfig", kube.kubeconfig, "--namespace", NAMESPACE, *words])
+def helm(kube: Kube, *words: str | Path, program: str = "helm") -> str:
+    """Run Helm in the operator's namespace and return its output; LabError with its message when it fails.
+
+    `program` is helm, which is Helm 3, or helm4.
+    """
+    return run([binaries.ensure(program) / program, "--kubeconfig", kube.kubeconfig, "--namespace", NAMESPACE, *words])
 
 
 def install(kube: Kube, image: str, *settings: str) -> str:

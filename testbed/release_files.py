@@ -100,7 +100,7 @@ def make(checkout: Path, into: Path, release: Release) -> list[Path]:
     if version:
         (into / "notes.md").write_text(changes, encoding="utf-8")
     _build_packages(checkout, into)
-    _build_chart(checkout, into, release, changes)
+    make_chart(checkout, into, release, changes)
     for path in sorted(release.sboms.glob("*.json")) if release.sboms else []:
         shutil.copy2(path, into)
     files = sorted(into.iterdir())
@@ -109,8 +109,8 @@ def make(checkout: Path, into: Path, release: Release) -> list[Path]:
     return [*files, into / "SHA256SUMS"]
 
 
-def _build_chart(checkout: Path, into: Path, release: Release, changes: str) -> None:
-    """The chart as a package, and its manifests."""
+def make_chart(checkout: Path, into: Path, release: Release, changes: str) -> None:
+    """Make the chart's package and install.yaml in the directory `into`."""
     helm = str(binaries.ensure("helm") / "helm")
     with tempfile.TemporaryDirectory() as folder:
         chart = chart_of(checkout, release.image, Path(folder))
@@ -137,7 +137,9 @@ def _build_packages(checkout: Path, into: Path) -> None:
 
 def _install(rendered: str) -> str:
     """The manifests of the chart for `kubectl apply --server-side`, with their namespace."""
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": INSTALL_NAMESPACE}}
+    # Without a field of its own the API server changes the namespace when it is applied for the second time.
+    metadata = {"name": INSTALL_NAMESPACE, "labels": {"app.kubernetes.io/name": CHART.name}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
     return f"{yaml.safe_dump(namespace)}{rendered if rendered.startswith('---') else '---' + chr(10) + rendered}"
 
 

@@ -59,8 +59,12 @@ def test_the_first_job_trains_as_it_is_written_and_resumes(
 
 
 @pytest.mark.slow_fault
-def test_helm_test_runs_a_job(cluster: Cluster, operator: str) -> None:
-    told = release.helm(cluster.kube, "test", release.NAME, "--logs", "--timeout", "5m")
+@pytest.mark.parametrize("program", ["helm", "helm4"])
+def test_helm_test_runs_a_job(program: str, cluster: Cluster, operator: str) -> None:
+    # Each Helm also upgrades what the other one installed, here to the same pods.
+    upgrade = ("upgrade", release.NAME, release.CHART, "--reuse-values", *release.WAIT)
+    assert "STATUS: deployed" in release.helm(cluster.kube, *upgrade, program=program)
+    told = release.helm(cluster.kube, "test", release.NAME, "--logs", "--timeout", "5m", program=program)
     assert "Phase:          Succeeded" in told
     assert "Succeeded: " in told
     assert cluster.kube.get("tftrainingjobs", "--namespace", operator)["items"] == [], "hooks that succeed are deleted"

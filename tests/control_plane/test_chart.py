@@ -99,26 +99,32 @@ def test_the_definitions_of_the_prometheus_operator_accept_monitors_and_rules() 
     assert len(manifests) == 6
 
 
-def helm(plane: ControlPlane, *arguments: str | Path) -> str:
+@pytest.fixture(params=["helm", pytest.param("helm4", marks=pytest.mark.slow_fault)])
+def program(request: pytest.FixtureRequest) -> Path:
+    """Helm 3, and Helm 4."""
+    name: str = request.param
+    return binaries.ensure(name) / name
+
+
+def helm(program: Path, plane: ControlPlane, *arguments: str | Path) -> str:
     """Run Helm as administrator, with no trace in the user's home directory, and return its output."""
-    program = binaries.ensure("helm") / "helm"
     flags = ("--kubeconfig", plane.kubeconfig, "--namespace", OPERATOR_NAMESPACE)
     return run([program, *flags, *arguments], env=os.environ | {"HOME": str(plane.directory)})
 
 
-def test_the_operator_asks_for_the_definition_and_jobs_outlive_the_release() -> None:
+def test_the_operator_asks_for_the_definition_and_jobs_outlive_the_release(program: Path) -> None:
     with ControlPlane() as plane:
         line = only_line(start(KUBECONFIG=str(plane.kubeconfig)))
         assert "is not installed: kubectl apply -f crds/tftrainingjobs.yaml" in line
 
         install = ("upgrade", "--install", "tftraining-operator", CHART, "--create-namespace")
-        notes = helm(plane, *install)
+        notes = helm(program, plane, *install)
         assert "runs jobs in all namespaces" in notes
         assert f"kubectl --namespace {OPERATOR_NAMESPACE} rollout status deployment/tftraining-operator" in notes
         plane.kubectl("apply", "--filename", REPOSITORY / "examples" / "minimal.yaml")
-        helm(plane, *install, "--set", "logLevel=debug")
+        helm(program, plane, *install, "--set", "logLevel=debug")
 
-        helm(plane, "uninstall", "tftraining-operator")
+        helm(program, plane, "uninstall", "tftraining-operator")
 
         assert plane.kubectl("get", "tftj", "--output=name") == "tftrainingjob.tftraining.dev/minimal\n"
         assert "tftraining" not in plane.kubectl("get", "deployments,clusterroles", "--all-namespaces")

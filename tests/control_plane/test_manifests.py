@@ -1,0 +1,76 @@
+"""What people apply is what an API server takes: install.yaml of a release, and each manifest of pages and examples."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed import release_files
+from testbed.shell import LabError
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.page_commands import blocks
+from tests.support.repository import REPOSITORY
+from tests.unit.docs.test_paths import PAGES
+
+EXAMPLES = sorted((REPOSITORY / "examples").rglob("*.yaml"))
+# Their definitions are not here: docs/support.md says so.
+OF_OTHERS = {"Experiment", "HelmRelease", "Kustomization", "OCIRepository", "TFJob", "Workflow"}
+Manifest = dict[str, Any]
+
+
+def versions(plane: ControlPlane, file: Path) -> dict[tuple[str, str], str]:
+    """The resource version of each object of a file."""
+    items = json.loads(plane.kubectl("get", "--filename", file, "--output=json"))["items"]
+    return {(each["kind"], each["metadata"]["name"]): each["metadata"]["resourceVersion"] for each in items}
+
+
+def test_install_yaml_installs_and_a_second_time_changes_nothing(tmp_path: Path) -> None:
+    release_files.make_chart(REPOSITORY, tmp_path, release_files.Release(), "")
+    file = tmp_path / "install.yaml"
+    with ControlPlane() as plane:
+        plane.kubectl("apply", "--server-side", "--filename", file)
+        definition = "crd/tftrainingjobs.tftraining.dev"
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", definition)
+        first = versions(plane, file)
+        plane.kubectl("apply", "--server-side", "--filename", file)
+        assert versions(plane, file) == first
+        assert {"Namespace", "Deployment", "CustomResourceDefinition", "ServiceAccount"} <= {kind for kind, _ in first}
+        deployment = plane.get("deployment/tftraining-tftraining-operator", "--namespace", "tftraining-system")
+        assert deployment["kind"] == "Deployment"
+
+
+def documents() -> Iterator[Manifest]:
+    """Each complete manifest of the pages and of the examples."""
+    pages = (block.text for page in PAGES for block in blocks(page) if block.language == "yaml")
+    for text in (*pages, *(path.read_text(encoding="utf-8") for path in EXAMPLES)):
+        for document in yaml.safe_load_all(text):
+            if isinstance(document, dict) and {"apiVersion", "kind", "metadata"} <= document.keys():
+                yield document
+
+
+def dry_run(plane: ControlPlane, manifests: list[Manifest]) -> str:
+    """Have the API server judge them all, without keeping any; LabError with what it says of each refused one."""
+    flags = ("--server-side", "--validate=strict", "--dry-run=server", "--filename=-")
+    return plane.kubectl("apply", *flags, stdin=yaml.safe_dump_all(manifests))
+
+
+def test_an_api_server_takes_each_manifest_of_the_pages_and_examples(
+    control_plane: ControlPlane,
+) -> None:
+    known = [each for each in documents() if each["kind"] not in OF_OTHERS]
+    assert {each["kind"] for each in documents()} - {each["kind"] for each in known} == OF_OTHERS
+    for name in {each["metadata"].get("namespace") for each in known} - {None, "default"}:
+        control_plane.create_namespace(name)
+    taken = dry_run(control_plane, known).splitlines()
+    assert len(taken) == len(known)
+    assert sum(line.startswith("tftrainingjob.") for line in taken) >= 20
+
+
+def test_a_misspelt_field_of_a_manifest_is_refused(control_plane: ControlPlane) -> None:
+    job = next(each for each in documents() if each["kind"] == "TFTrainingJob")
+    job["spec"]["replicaSpec"] = job["spec"].pop("replicaSpecs")
+    with pytest.raises(LabError, match="replicaSpec"):
+        dry_run(control_plane, [job])
