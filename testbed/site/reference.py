@@ -1,24 +1,33 @@
-"""The reference pages that are made from the code: the fields of the resource, and the commands of `tftj`.
+"""The reference pages that are made from the code: the fields of the resource, the commands of `tftj`, the metrics.
 
     python -m testbed.site.reference
 
-The third part of the reference, metrics and reasons, is docs/status.md: a test compares that page with the code.
+The reasons are in docs/status.md: a test compares that page with the code.
 """
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
+from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
+from testbed.shell import LabError
+from tftraining.launch.http.metrics import HELP, LABELS
+from tftraining_api.model.status import LastRestart, Restarts, Status
 from tftraining_client.commands.app import app
+from tftraining_operator.cluster.metrics import Metrics
 
 CHECKOUT = Path(__file__).parents[2]
 DEFINITION = CHECKOUT / "crds" / "tftrainingjobs.yaml"
-RESOURCE, COMMANDS = (CHECKOUT / "docs" / f"reference-{name}.md" for name in ("resource", "commands"))
+RESOURCE, COMMANDS, METRICS = (
+    CHECKOUT / "docs" / f"reference-{name}.md" for name in ("resource", "commands", "metrics")
+)
 MADE = "<!-- Made by `make reference`. -->\n\n"
 LIMITS = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "pattern", "format")
 Schema = dict[str, Any]
@@ -88,10 +97,52 @@ def _help(name: str) -> str:
     return "\n".join(line.rstrip() for line in result.output.strip().splitlines())
 
 
+def metrics() -> str:
+    """The page on the metrics of the operator and of the launchers."""
+    of_operator = "".join(_metric(*each) for each in operator_metrics(_exercised()))
+    of_launchers = "".join(_metric(name, "gauge", LABELS, meaning) for name, meaning in HELP.items())
+    return (
+        f"# Metrics\n\n{MADE}[Alerts, a dashboard, and how Prometheus reaches the metrics](monitoring.md).\n\n"
+        "## Of the operator\n\n`/metrics` on port 8080. Counters and histograms also have a gauge `…_created`.\n\n"
+        f"| metric of the operator | type | labels | meaning |\n|---|---|---|---|\n{of_operator}\n"
+        "## Of the launchers\n\n`/metrics` on port 8472 of each training pod. The chief's launcher describes the gang, "
+        "the other launchers their own program.\n\n"
+        f"| metric of a launcher | type | labels | meaning |\n|---|---|---|---|\n{of_launchers}"
+    )
+
+
+def _metric(name: str, kind: str, labels: tuple[str, ...], meaning: str) -> str:
+    named = ", ".join(f"`{label}`" for label in labels)
+    return f"| `{name}` | {kind} | {named}{' ' * bool(named)}| {meaning} |\n"
+
+
+def operator_metrics(registry: CollectorRegistry) -> Iterator[tuple[str, str, tuple[str, ...], str]]:
+    """Name, type, labels and meaning of each metric, sorted by name; LabError for one without any sample."""
+    for family in sorted(registry.collect(), key=lambda family: family.name):
+        if not family.samples:
+            raise LabError(f"{family.name} has no sample here, so its labels are unknown: observe one in _exercised")
+        labels = dict.fromkeys(label for sample in family.samples for label in sample.labels if label != "le")
+        yield f"{family.name}{'_total' * (family.type == 'counter')}", family.type, tuple(labels), family.documentation
+
+
+def _exercised() -> CollectorRegistry:
+    """The operator's registry with a sample of each metric: one without samples does not tell its labels."""
+    made = Metrics(list, Counter(GET=1))
+    last = LastRestart(time=datetime.now(UTC), reason="Error", resumed_from="Memory", lost_steps=1)
+    made.observe(Status(), Status(restarts=Restarts(recreated=1), last_restart=last))
+    made.internals.failed("NoAnswer")
+    made.internals.refused("POST", 403)
+    made.internals.dropped("QueueFull")
+    made.internals.answered("GET", 200, 0.1)
+    made.internals.watch_ages = lambda: {"pods": 1.0}
+    return made.registry
+
+
 def main() -> int:
     """Write the pages."""
     RESOURCE.write_text(resource(), encoding="utf-8")
     COMMANDS.write_text(commands(), encoding="utf-8")
+    METRICS.write_text(metrics(), encoding="utf-8")
     return 0
 
 

@@ -3,7 +3,7 @@
     python -m tests.support.public_names [CHECKOUT] > tests/unit/docs/public_names.txt
 
 Everything is read from files of the checkout, none is imported, so that two commits can be compared. Metrics, reasons
-and conditions are read from docs/status.md, which tests/unit/docs/test_status.py holds to the code.
+and conditions are read from the pages docs/status.md and docs/reference-metrics.md, which tests hold to the code.
 """
 
 import json
@@ -57,7 +57,8 @@ def _fields(path: str, schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _page(checkout: Path) -> Iterator[str]:
-    page = (checkout / "docs" / "status.md").read_text(encoding="utf-8")
+    pages = (checkout / "docs" / name for name in ("status.md", "reference-metrics.md"))
+    page = "\n".join(path.read_text(encoding="utf-8") for path in pages if path.exists())  # a page may be a later one
     for heading, kind in TABLES.items():
         _, _, rest = page.partition(f"\n| {heading} |")
         for row in rest.split("\n\n")[0].splitlines()[2:]:

@@ -22,19 +22,41 @@ class Internals:
         self.reconciled_jobs: Callable[[], int] = lambda: 0
         self.watch_ages: Callable[[], dict[str, float]] = dict
         self._queue = Histogram(
-            "tftraining_queue_seconds", "Wait of a job for its pass.", buckets=QUEUE_BUCKETS, registry=registry
+            "tftraining_queue_seconds",
+            "The wait of a job for its pass, without the pauses after failing passes.",
+            buckets=QUEUE_BUCKETS,
+            registry=registry,
         )
-        self._failed = Counter("tftraining_failed_passes", "Passes that failed.", ["reason"], registry=registry)
+        self._failed = Counter(
+            "tftraining_failed_passes",
+            "Passes that failed, by the reasons of the condition ReconcileError.",
+            ["reason"],
+            registry=registry,
+        )
         self._refused = Counter(
-            "tftraining_refused_writes", "Writes that the API server refused.", ["method", "code"], registry=registry
+            "tftraining_refused_writes",
+            "Writes of children, and deletions of jobs, that the API server refused, by HTTP status.",
+            ["method", "code"],
+            registry=registry,
         )
-        self._dropped = Counter("tftraining_dropped_events", "Events that were not sent.", ["cause"], registry=registry)
+        self._dropped = Counter(
+            "tftraining_dropped_events",
+            "Kubernetes Events that were not sent: QueueFull if 1,000 others were waiting, NotAccepted if the API "
+            "server refused the event or gave no answer.",
+            ["cause"],
+            registry=registry,
+        )
         self._lag = Histogram(
-            "tftraining_event_loop_lag_seconds", "Delay of a timer.", buckets=LAG_BUCKETS, registry=registry
+            "tftraining_event_loop_lag_seconds",
+            "How much later than asked the operator's event loop, which all its work shares, ran a timer; measured "
+            "four times a second.",
+            buckets=LAG_BUCKETS,
+            registry=registry,
         )
         self._requests = Histogram(
             "tftraining_api_request_seconds",
-            "Time from a request to the head of its answer.",
+            "Seconds from a request to the head of its answer. method is WATCH for a watch, and PROXY for a request "
+            "to a launcher through the API server, which the launcher may hold; code is 0 for no answer.",
             ["method", "code"],
             buckets=REQUEST_BUCKETS,
             registry=registry,
@@ -47,10 +69,17 @@ class Internals:
         depth.add_metric([], self.queue_depth())
         failing = GaugeMetricFamily("tftraining_failing_jobs", "Jobs whose last pass failed.")
         failing.add_metric([], self.failing_jobs())
-        reconciled = GaugeMetricFamily("tftraining_reconciled_jobs", "Jobs that have had a pass of this process.")
+        reconciled = GaugeMetricFamily(
+            "tftraining_reconciled_jobs",
+            "Jobs that have had a pass of this process. After a start or a take-over it reaches the sum of "
+            "tftraining_jobs once the operator has looked at every job.",
+        )
         reconciled.add_metric([], self.reconciled_jobs())
         ages = GaugeMetricFamily(
-            "tftraining_watch_age_seconds", "Time since the API server's last answer to a watch.", labels=["watch"]
+            "tftraining_watch_age_seconds",
+            "Seconds since the API server's last answer to a watch. A bookmark a minute keeps it below 90; that of "
+            "the jobs is exact to a second.",
+            labels=["watch"],
         )
         for watch, age in self.watch_ages().items():
             ages.add_metric([watch], age)

@@ -60,28 +60,42 @@ class Metrics:
         self.registry.register(self)
         self.internals = Internals(self.registry)
         self.reconcile = Histogram(
-            "tftraining_reconcile_seconds", "Duration of one reconcile of one job.", registry=self.registry
+            "tftraining_reconcile_seconds", "Duration of one pass over one job.", registry=self.registry
         )
         self._restarts = Total(
-            "tftraining_restarts", "Restarts of a gang.", ["reason", "charged", "mode"], registry=self.registry
+            "tftraining_restarts",
+            "Restarts. mode is InPlace for programs restarted in their pods, Recreate for new pods, whatever the job's "
+            "mode is. charged is true if the restart was charged to maxRestarts; for InPlace it is true for the "
+            "reasons that a program can cause. An unknown reason is Other.",
+            ["reason", "charged", "mode"],
+            registry=self.registry,
         )
         self._recovery = Histogram(
             "tftraining_recovery_seconds",
-            "Time from the end of a training step to the next step of all members.",
+            "Time from the interruption of a training until all members train again.",
             buckets=RECOVERY_BUCKETS,
             registry=self.registry,
         )
         self._lost_steps = Total(
-            "tftraining_job_lost_steps", "Steps repeated because of restarts.", ["resumed_from"], registry=self.registry
+            "tftraining_job_lost_steps",
+            "Steps repeated because of restarts, by the source of the state: Memory, Peer, Storage, Start, or Other if "
+            "no launcher reports it.",
+            ["resumed_from"],
+            registry=self.registry,
         )
         self._lost_seconds = Total(
-            "tftraining_job_lost_seconds", "The time of these steps.", ["resumed_from"], registry=self.registry
+            "tftraining_job_lost_seconds",
+            "The seconds that the repeated steps took before the restart, as far as known.",
+            ["resumed_from"],
+            registry=self.registry,
         )
 
     def collect(self) -> Iterable[Metric]:
         """Count the jobs by phase at each scrape, so that no job is counted twice or missed."""
         leads = self._leading()
-        leader = GaugeMetricFamily("tftraining_leader", "1 if this process leads, and so reconciles the jobs.")
+        leader = GaugeMetricFamily(
+            "tftraining_leader", "1 if this operator leads, and so reconciles the jobs; 0 if it stands by."
+        )
         leader.add_metric([], float(leads))
         requests = CounterMetricFamily("tftraining_api_requests", "Requests to the API server.", labels=["method"])
         for method, count in self._requests.items():
@@ -90,10 +104,12 @@ class Metrics:
 
     def _job_gauges(self) -> Iterable[Metric]:
         phases = Counter((raw.get("status") or {}).get("phase", "Pending") for raw in self._jobs())
-        jobs = GaugeMetricFamily("tftraining_jobs", "Jobs by phase.", labels=["phase"])
+        jobs = GaugeMetricFamily("tftraining_jobs", "Jobs by phase; only the leader has this metric.", labels=["phase"])
         for phase in PHASES:
             jobs.add_metric([phase], phases[phase])
-        backed_up = GaugeMetricFamily("tftraining_memory_backup_jobs", "Jobs with a backup in memory.")
+        backed_up = GaugeMetricFamily(
+            "tftraining_memory_backup_jobs", "Jobs with a backup in memory; only the leader has this metric."
+        )
         backed_up.add_metric([], sum(map(_has_backup, self._jobs())))
         return (jobs, backed_up)
 

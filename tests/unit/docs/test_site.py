@@ -10,7 +10,9 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from prometheus_client import CollectorRegistry, Counter
 
+from testbed.shell import LabError
 from testbed.site import reference, sources
 from tests.support.repository import REPOSITORY
 
@@ -19,10 +21,23 @@ CONFIG = REPOSITORY / "zensical.toml"
 PROJECT = tomllib.loads(CONFIG.read_text(encoding="utf-8"))["project"]
 
 
-@pytest.mark.parametrize("page", [reference.RESOURCE, reference.COMMANDS], ids=lambda page: page.name)
+REFERENCE = {
+    reference.RESOURCE: reference.resource,
+    reference.COMMANDS: reference.commands,
+    reference.METRICS: reference.metrics,
+}
+
+
+@pytest.mark.parametrize("page", REFERENCE, ids=lambda page: page.name)
 def test_the_reference_is_current(page: Path) -> None:
-    made = {reference.RESOURCE: reference.resource, reference.COMMANDS: reference.commands}[page]()
-    assert page.read_text(encoding="utf-8") == made, "run: make reference"
+    assert page.read_text(encoding="utf-8") == REFERENCE[page](), "run: make reference"
+
+
+def test_a_metric_whose_labels_are_unknown_does_not_reach_the_reference() -> None:
+    registry = CollectorRegistry()
+    Counter("unseen", "Never counted.", ["reason"], registry=registry)
+    with pytest.raises(LabError, match="unseen"):
+        list(reference.operator_metrics(registry))
 
 
 def navigation(items: list[object]) -> list[str]:

@@ -1,4 +1,4 @@
-"""docs/status.md and the code say the same: every reason, condition, field and metric is on the page, and no other is.
+"""docs/status.md and the code say the same: every reason, condition and field is on the page, and no other is.
 
 A reason is any CamelCase word that stands alone as a string in the modules that decide, wherever that is, unless it is
 named below as something else. So a new one cannot be hidden by the way in which it is handed on.
@@ -7,22 +7,21 @@ named below as something else. So a new one cannot be hidden by the way in which
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
 from tests.support.simulated_gang.simulation import make_coordinator
 from tftraining.launch.config import settings
-from tftraining.launch.http import pages
+from tftraining.launch.http import metrics, pages
 from tftraining.launch.progress import Snapshot, to_status
-from tftraining_api.model.status import ConditionStatus, LastRestart, Restarts, Status
-from tftraining_operator.cluster.metrics import Metrics
+from tftraining_api.model.status import ConditionStatus
 
 PAGE = (REPOSITORY / "docs" / "status.md").read_text(encoding="utf-8")
 CRD: dict[str, Any] = definition()
@@ -171,7 +170,7 @@ def test_a_row_says_that_its_word_is_an_event_or_the_reason_of_a_condition() -> 
     assert told == []
 
 
-# --- conditions, fields, metrics
+# --- conditions, fields, and the metrics of docs/reference-metrics.md
 
 
 def test_the_conditions_are_those_of_the_definition_and_of_the_code() -> None:
@@ -194,33 +193,7 @@ def test_the_fields_are_those_of_the_definition() -> None:
     assert sorted(rows) == sorted(set(fields(SCHEMA["status"])))
 
 
-def metrics_on_the_page(heading: str) -> dict[str, tuple[str, set[str]]]:
-    """Type and labels of each metric."""
-    return {name: (row[1], set(named(row[2]))) for row in table(heading) for name in named(row[0])}
-
-
-def test_the_metrics_of_the_operator() -> None:
-    metrics = Metrics(list, Counter(GET=1))
-    last = LastRestart(time=datetime.now(UTC), reason="Error", resumed_from="Memory", lost_steps=1)
-    metrics.observe(Status(), Status(restarts=Restarts(recreated=1), last_restart=last))
-    internals = metrics.internals
-    internals.failed("NoAnswer")
-    internals.refused("POST", 403)
-    internals.dropped("QueueFull")
-    internals.answered("GET", 200, 0.1)
-    internals.watch_ages = lambda: {"pods": 1.0}
-    found = {
-        f"{family.name}{'_total' * (family.type == 'counter')}": (family.type, labels_of(family.samples))
-        for family in metrics.registry.collect()
-    }
-    assert metrics_on_the_page("metric of the operator") == found
-
-
-def labels_of(samples: Iterable[Any]) -> set[str]:
-    return {label for sample in samples for label in sample.labels} - {"le"}
-
-
-def test_the_metrics_of_a_launcher() -> None:
+def test_the_metrics_of_a_launcher_are_those_of_the_reference() -> None:
     raw = '{"job": {"namespace": "n", "name": "j", "uid": "u"}, "attempt": 1, "rendezvous": "h:1", "statusPort": 1'
     config = '{"cluster": {"worker": ["h:2"]}, "task": {"type": "worker", "index": 0}}'
     told = settings.read({"TF_CONFIG": config, settings.VARIABLE: raw + ', "secretFile": "/f"}'})
@@ -228,8 +201,8 @@ def test_the_metrics_of_a_launcher() -> None:
     assert progress is not None
     gang = {**pages.gang_status(make_coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
     gang |= {"backup": {"step": 1, "bytes": 1, "seconds": 0.1}, "lastRestart": {"lostSteps": 1}}
-    text = pages.metrics(told, gang)
-    types = dict(re.findall(r"^# TYPE (\w+) (\w+)$", text, re.MULTILINE))
-    samples = re.findall(r"^(\w+)\{(.*)\} \S+$", text, re.MULTILINE)
-    found = {name: (types[name], set(re.findall(r'(\w+)="', labels))) for name, labels in samples}
-    assert metrics_on_the_page("metric of a launcher") == found
+    families = {family.name: family for family in text_string_to_metric_families(metrics.metrics(told, gang))}
+    assert {name: family.documentation for name, family in families.items()} == metrics.HELP
+    assert {family.type for family in families.values()} == {"gauge"}
+    labels = [sample.labels.keys() for family in families.values() for sample in family.samples]
+    assert len(labels) == len(families) and all(each == set(metrics.LABELS) for each in labels)

@@ -34,7 +34,7 @@ from tftraining.launch.failure.result import (
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.history_file import HistoryFile
-from tftraining.launch.http import pages
+from tftraining.launch.http import metrics, pages
 from tftraining.launch.http.long_polls import LongPolls
 from tftraining.launch.http.revision import RevisionCounter
 from tftraining.launch.http.server import HttpServer, Response
@@ -342,7 +342,7 @@ class Launcher:
         return pages.watched_fields(self._control, self._settings, coordinator)
 
     def _metrics(self) -> Response:
-        return Response(200, pages.metrics(self._settings, self._status_fields()), "text/plain; version=0.0.4")
+        return Response(200, metrics.metrics(self._settings, self._status_fields()), "text/plain; version=0.0.4")
 
     def _status_fields(self) -> dict[str, Any]:
         own = pages.member_status(self._control, self._settings)

@@ -11,7 +11,7 @@ from tests.support.simulated_gang.members import start_gang
 from tests.support.simulated_gang.simulation import heartbeat, make_coordinator
 from tftraining.launch.config.policy import Gang
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.http import pages
+from tftraining.launch.http import metrics, pages
 from tftraining.launch.progress import Snapshot
 from tftraining.launch.rendezvous.program_control import ProgramControl
 
@@ -72,7 +72,7 @@ def test_metrics_contain_the_phase_and_the_counts() -> None:
     chief = start_gang()
     told: dict[str, Any] = {**pages.gang_status(chief, 1.0), "phase": "Training"}
     labels = '{job_name="digits",job_namespace="ml",member="worker-0"}'
-    lines = pages.metrics(settings(), told).splitlines()
+    lines = metrics.metrics(settings(), told).splitlines()
     assert f"tftraining_training{labels} 1" in lines
     assert f"tftraining_restarts_in_place{labels} 0" in lines
-    assert f"tftraining_training{labels} 0" in pages.metrics(settings(), {**told, "phase": "Waiting"}).splitlines()
+    assert f"tftraining_training{labels} 0" in metrics.metrics(settings(), {**told, "phase": "Waiting"}).splitlines()

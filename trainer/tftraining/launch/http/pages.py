@@ -1,4 +1,4 @@
-"""The content of /status, /readyz and /metrics, computed from the launcher's state. Pure.
+"""The content of /status and /readyz, computed from the launcher's state. Pure.
 
 It must not change while nothing happens, clocks aside: the operator writes each change to the API server.
 """
@@ -250,30 +250,3 @@ def _exit_fields(incident: Incident) -> dict[str, Any]:
 
 def _log_tail(incident: Incident) -> str:
     return "" if incident.exit is None else "\n".join(bounded(incident.exit.lines))
-
-
-def metrics(settings: Settings, status: dict[str, Any]) -> str:
-    """The chief's numbers in the text format of Prometheus."""
-    numbers = {
-        "tftraining_round": status.get("round"),
-        "tftraining_training": int(status.get("phase") == "Training"),
-        "tftraining_members_missing": len(status.get("missing", ())),
-    }
-    counts = {name: n for name, n in status.get("ledger", {}).items() if isinstance(n, int)}
-    numbers |= {f"tftraining_restarts_{_snake_case(name)}": n for name, n in counts.items()}
-    progress = status.get("progress") or {}
-    numbers |= {
-        f"tftraining_progress_{_snake_case(name)}": progress.get(name) for name in ("epoch", "step", "stepsPerSecond")
-    }
-    backup, restart = status.get("backup") or {}, status.get("lastRestart") or {}
-    numbers |= {f"tftraining_backup_{name}": backup.get(name) for name in ("step", "bytes", "seconds")}
-    numbers["tftraining_lost_steps"] = restart.get("lostSteps")
-    # Prometheus adds its own labels `job` and `namespace`, and would rename ours if they clashed.
-    name, namespace = settings.job["name"], settings.job["namespace"]
-    labels = f'job_name="{name}",job_namespace="{namespace}",member="{settings.gang.me}"'
-    lines = [f"# TYPE {each} gauge\n{each}{{{labels}}} {n}\n" for each, n in numbers.items() if n is not None]
-    return "".join(lines)
-
-
-def _snake_case(name: str) -> str:
-    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name)

@@ -1,0 +1,66 @@
+"""The content of /metrics: the launcher's numbers in the text format of Prometheus, each with its meaning. Pure.
+
+docs/reference-metrics.md is made from `HELP`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tftraining.launch.config.settings import Settings
+
+LABELS = ("job_name", "job_namespace", "member")  # Prometheus adds `job` and `namespace`, and would rename ours
+HELP = {
+    "tftraining_round": "The number of the round.",
+    "tftraining_training": "1 if the gang trains; in launchers of other members: if their program has made a step.",
+    "tftraining_members_missing": "Missing members; always 0 in launchers of other members than the chief.",
+    "tftraining_restarts_in_place": "Restarts in the running pods (chief's launcher only).",
+    "tftraining_restarts_process_failures": "Failures of programs, charged to maxRestarts (chief's launcher only).",
+    "tftraining_restarts_pod_failures": "Failures of whole pods, charged by the operator (chief's launcher only).",
+    "tftraining_restarts_refilled_at": (
+        "The sum of both kinds of failures when progress last refilled the budget (chief's launcher only)."
+    ),
+    "tftraining_restarts_without_progress": (
+        "Restarts in a row without progress between them (chief's launcher only)."
+    ),
+    "tftraining_restarts_incidents": ("All incidents that stopped a program, charged or not (chief's launcher only)."),
+    "tftraining_progress_epoch": "Epochs done.",
+    "tftraining_progress_step": "Steps done.",
+    "tftraining_progress_steps_per_second": "Steps per second.",
+    "tftraining_backup_step": (
+        "The step of the newest backup in memory that all members hold (chief's launcher only)."
+    ),
+    "tftraining_backup_bytes": "The size of that backup in each member (chief's launcher only).",
+    "tftraining_backup_seconds": "How long that backup blocked the training (chief's launcher only).",
+    "tftraining_lost_steps": "Steps that the last restart lost (chief's launcher only).",
+}
+
+
+def metrics(settings: Settings, status: dict[str, Any]) -> str:
+    """The numbers of a launcher's /status."""
+    values = (settings.job["name"], settings.job["namespace"], settings.gang.me)
+    labels = ",".join(f'{label}="{value}"' for label, value in zip(LABELS, values))
+    return "".join(
+        f"# HELP {name} {HELP[name]}\n# TYPE {name} gauge\n{name}{{{labels}}} {number}\n"
+        for name, number in _numbers(status).items()
+        if number is not None
+    )
+
+
+def _numbers(status: dict[str, Any]) -> dict[str, int | float | None]:
+    """The number of each metric; None for what the launcher does not know."""
+    counts = {name: n for name, n in status.get("ledger", {}).items() if isinstance(n, int)}
+    progress, backup = status.get("progress") or {}, status.get("backup") or {}
+    return {
+        "tftraining_round": status.get("round"),
+        "tftraining_training": int(status.get("phase") == "Training"),
+        "tftraining_members_missing": len(status.get("missing", ())),
+        **{f"tftraining_restarts_{_snake_case(name)}": n for name, n in counts.items()},
+        **{f"tftraining_progress_{_snake_case(n)}": progress.get(n) for n in ("epoch", "step", "stepsPerSecond")},
+        **{f"tftraining_backup_{name}": backup.get(name) for name in ("step", "bytes", "seconds")},
+        "tftraining_lost_steps": (status.get("lastRestart") or {}).get("lostSteps"),
+    }
+
+
+def _snake_case(name: str) -> str:
+    return "".join(f"_{each.lower()}" if each.isupper() else each for each in name)
