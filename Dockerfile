@@ -5,7 +5,7 @@
 # REQUIREMENTS of the trainer:
 #   requirements/trainer-gpu.txt   for GPUs: includes NVIDIA's CUDA libraries, much larger. Not tested on a GPU
 #   requirements/trainer.txt       for a BASE_IMAGE with the CUDA libraries; on any other it trains on the CPU
-#   requirements/trainer-cpu.txt   without CUDA code, a third smaller
+#   requirements/trainer-cpu.txt   without CUDA code, a third smaller; amd64 only
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS python

@@ -13,10 +13,10 @@ from .docker import Engine
 from .shell import LabError, lock, step
 
 REPOSITORY = Path(__file__).parents[1]
-HEAVY = ("Dockerfile", ".dockerignore", "requirements")  # decide the large layers
+REQUIREMENTS = "requirements/trainer-cpu.txt"
+HEAVY = ("Dockerfile", ".dockerignore", "requirements/operator.txt", REQUIREMENTS)  # decide the large layers
 CODE = ("api", "operator", "trainer")  # the small layers above them
 IGNORED = ("__pycache__", ".egg-info")
-REQUIREMENTS = "requirements/trainer-cpu.txt"
 TARGETS = ("operator", "trainer")
 
 

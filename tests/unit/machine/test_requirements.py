@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from testbed.pod_images import HEAVY, REQUIREMENTS
 from tests.support.repository import REPOSITORY
 
 LOCKED = sorted(path.name for path in (REPOSITORY / "requirements").glob("*.txt"))
@@ -38,6 +39,13 @@ def test_a_lock_names_no_server_and_has_a_hash_for_each_package(name: str) -> No
     assert "://" not in text and "index-url" not in text
     pinned = re.findall(r"^[A-Za-z0-9_.\[\]-]+==.*(?:\n    --hash=sha256:.*)*", text, re.MULTILINE)
     assert pinned and [each for each in pinned if "--hash=sha256:" not in each] == []
+
+
+def test_the_images_of_the_tests_are_built_again_when_what_they_install_changes() -> None:
+    dockerfile = (REPOSITORY / "Dockerfile").read_text(encoding="utf-8")
+    copied = re.findall(r"^COPY (\S*requirements\S*|\$\{REQUIREMENTS\}) ", dockerfile, re.MULTILINE)
+    assert len(copied) == 2
+    assert {each.replace("${REQUIREMENTS}", REQUIREMENTS) for each in copied} <= {*HEAVY}
 
 
 def test_each_file_of_the_images_is_one_that_make_locks() -> None:
