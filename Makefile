@@ -23,7 +23,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help docs reference release-files chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster campaign cluster-up cluster-down bench mutants lock clean audit
+.PHONY: help docs reference images release-files push-chart chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster campaign cluster-up cluster-down bench mutants lock clean audit
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -138,6 +138,13 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 release-files: programs  ## The files of a release in dist/: wheel, sdist, chart, install.yaml, notes, SBOMs of make audit, checksums.
 	@$(RUN)python -m testbed.release_files $(if $(TAG),--tag $(TAG)) $(if $(OPERATOR_IMAGE),--operator-image $(OPERATOR_IMAGE)) \
 	  $(if $(SOURCE),--home $(SOURCE)) $(if $(wildcard build/sbom),--sboms build/sbom)
+
+images: $(VENV)/installed  ## Both images for this machine, or for PLATFORMS=linux/amd64,linux/arm64 (REGISTRY=… TAG=… PUSH=yes).
+	@$(RUN)python -m testbed.release_images $(if $(PLATFORMS),--platforms $(PLATFORMS)) $(if $(REGISTRY),--registry $(REGISTRY)) \
+	  $(if $(TAG),--tag $(TAG)) $(if $(filter yes,$(PUSH)),--push)
+
+push-chart: $(VENV)/installed  ## Push the chart of `make release-files` to an OCI registry, and print its digest (REGISTRY=…).
+	@$(RUN)python -m testbed.chart_registry $(REGISTRY) $(if $(filter yes,$(PLAIN_HTTP)),--plain-http)
 
 docs: $(VENV)/installed  ## The documentation site in build/site; a broken link is an error.
 	@$(RUN)python -m testbed.site.sources

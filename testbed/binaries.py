@@ -46,6 +46,7 @@ PACKAGES = {
     "prometheus-operator": ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator/cmd/operator"),
     "promql": ("promql", "."),
     "fake-gcs-server": ("fake-gcs-server", "."),
+    "registry": ("registry", "github.com/google/go-containerregistry/cmd/registry"),
     "glua": ("lua", "github.com/yuin/gopher-lua/cmd/glua"),
     "actionlint": ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
     "ct": ("chart-testing", "github.com/helm/chart-testing/v3/ct"),

@@ -1,12 +1,17 @@
-"""The workflows run targets of the Makefile, and no action can change under its name."""
+"""The workflows run targets of the Makefile, and no action can change under its name.
+
+tests/processes/machine/test_release_files.py has actionlint read them.
+"""
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from testbed.binaries import DEFAULT_MINOR, KUBERNETES_VERSIONS
 from tests.support.repository import REPOSITORY
 
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
@@ -36,6 +41,59 @@ def test_each_target_that_a_job_makes_is_in_the_makefile(path: Path) -> None:
     made = {name for step in steps for name in re.findall(r"\bmake ([a-z][a-z-]*)", step.get("run", ""))}
     assert made
     assert made - TARGETS == set()
+
+
+def commands(path: Path) -> list[str]:
+    """Each command of the jobs, without what runs it as root."""
+    lines = (line for job in jobs(path).values() for step in job["steps"] for line in step.get("run", "").splitlines())
+    return [re.sub(r"^sudo (--preserve-env=\S+ )?", "", line.strip()) for line in lines]
+
+
+@pytest.mark.parametrize("name", ["ci.yml", "security.yml"])
+def test_a_job_that_publishes_nothing_runs_make_alone(name: str) -> None:
+    others = [line for line in commands(REPOSITORY / ".github" / "workflows" / name) if not line.startswith("make ")]
+    assert {*others} <= {'chown --recursive "$USER" ~/.cache'}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_make_knows_how_to_run_each_command(path: Path) -> None:
+    made = [found[0] for line in commands(path) if (found := re.search(r"\bmake [^)>]*", line))]
+    assert made
+    for command in made:
+        words = command.replace('"$TARGET"', "check").replace("make", "make --dry-run --no-print-directory", 1)
+        done = subprocess.run(["bash", "-c", words], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 and done.stdout, (command, done.stderr)
+
+
+def test_the_variables_that_the_jobs_give_are_read_by_the_makefile() -> None:
+    given = {name for path in WORKFLOWS for line in commands(path) for name in re.findall(r"\b([A-Z_]+)=", line)}
+    read = {*re.findall(r"\$\((?:if \$\(|filter yes,\$\()?([A-Z_]+)\)", (REPOSITORY / "Makefile").read_text())}
+    assert {"PLATFORMS", "TAG", "MINORS"} <= given <= read
+
+
+def test_ci_has_a_job_for_each_part_of_a_release() -> None:
+    made = " ".join(commands(REPOSITORY / ".github" / "workflows" / "ci.yml"))
+    targets = {*re.findall(r"\bmake ([a-z][a-z-]*)", made)}
+    assert targets == {"check", "docs", "images", "pythons", "release-files", "test-faults", "test-kubernetes"}
+    assert "PLATFORMS=linux/amd64,linux/arm64" in made
+
+
+def test_ci_runs_the_tiers_with_an_api_server_on_every_version_of_kubernetes() -> None:
+    ci = jobs(REPOSITORY / ".github" / "workflows" / "ci.yml")
+    assert {*ci["kubernetes"]["strategy"]["matrix"]["minor"]} == {*KUBERNETES_VERSIONS} - {DEFAULT_MINOR}
+
+
+def test_a_release_is_audited_signed_and_has_its_bills_of_materials() -> None:
+    lines = commands(REPOSITORY / ".github" / "workflows" / "release.yml")
+    order = ["make audit", "make release-files ", "cosign sign-blob ", "gh release create "]
+    assert [next(i for i, line in enumerate(lines) if line.startswith(each)) for each in order] == sorted(
+        next(i for i, line in enumerate(lines) if line.startswith(each)) for each in order
+    )
+    text = "\n".join(lines)
+    assert all(
+        each in text for each in ("dist/*.cdx.json", "dist/SHA256SUMS.sigstore.json", "--notes-file dist/notes.md")
+    )
+    assert text.count("cosign sign ") == 2, "both images at once, and the chart"
 
 
 def test_ci_runs_each_tier_of_make_test() -> None:
