@@ -1,5 +1,5 @@
 """The alerts, the dashboard and the PodMonitors: Prometheus' own parser reads each expression, and each metric, label
-and value in them exists (docs/status.md, which tests/unit/docs/test_status.py holds to the code)."""
+and value in them exists (docs/reference-metrics.md, which tests/unit/docs/test_site.py holds to the code)."""
 
 import json
 import re
@@ -32,7 +32,7 @@ ALL_ON = {
 
 
 class Metric(NamedTuple):
-    """A row of docs/status.md."""
+    """A row of docs/reference-metrics.md."""
 
     kind: str
     labels: set[str]
@@ -40,7 +40,7 @@ class Metric(NamedTuple):
 
 def existing_metrics() -> dict[str, Metric]:
     """Each name that a scrape has, with the three series of a histogram."""
-    page = (REPOSITORY / "docs" / "status.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "reference-metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(tftraining_\w+)` \| (\w+) \|([^|]*)\|", page, re.MULTILINE)
     found = {name: Metric(kind, {*re.findall(r"`(\w+)`", labels)}) for name, kind, labels in rows}
     histograms = {name: metric for name, metric in found.items() if metric.kind == "histogram"}

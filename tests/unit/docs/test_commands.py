@@ -1,14 +1,21 @@
-"""Every command of the pages is one: its program's parser reads it, or the checkout has what it names.
+"""Every command of the pages is one: no command runs here, but each has only verbs, options and names that exist.
 
-`tftj` is parsed by its real parsers, up to the point where it would act; the others are checked against the Makefile,
-the chart's values, the Dockerfile, the custom resource and the examples. Some commands run in other tests, as written:
-the README's program (tests/processes/client/test_own_program.py), `make demo` on a bare machine
-(tests/processes/machine/test_bare.py), the one-command job (tests/cluster/test_first_job.py), the kills by hand
-(tests/processes/launch/test_kill_by_hand.py) and the chart in a real cluster (tests/control_plane/test_chart.py).
+`tftj` is parsed by its real parsers, up to the point where it would act. The verbs and options of other programs are in
+tables below; what they name is looked up in the Makefile, the chart's values, the Dockerfile, the custom resource and
+the examples. Not checked: `cosign` and `sha256sum`.
 
-Not run anywhere: docker and kind (the test cluster is made by testbed/), `docker push`, `pip install matplotlib`, the
-Secret for a private Git repository by `kubectl create`, and the patch of Argo CD's ConfigMap. Paths, links and modules
-are proven in test_paths.py, complete manifests in tests/unit/client/test_validation.py.
+What runs elsewhere, as a page has it:
+
+* kubectl and `helm install` and `upgrade`, without kubelets: tests/control_plane/test_page_commands.py;
+* `tftj run` of README's program and of the examples: tests/processes/client/test_own_program.py and test_examples.py;
+* the kills by hand: tests/processes/launch/test_kill_by_hand.py, where a process takes the place of a pod;
+* the first job and `helm test`, on kind: tests/cluster/test_first_job.py;
+* the cells of notebooks for this machine: tests/processes/client/test_notebooks.py.
+
+Not run by any test: docker, kind, pip, cosign and sha256sum; `kubectl logs`, `exec`, `port-forward` and `rollout`; most
+commands of `tftj` as the pages have them (its verbs run with the arguments of tests/control_plane/test_tftj_verbs.py);
+make and the benchmarks, which people run. Paths, links and modules are proven in test_paths.py, manifests in
+tests/unit/client/test_validation.py and, by an API server, in tests/control_plane/test_manifests.py.
 """
 
 import ast
@@ -27,7 +34,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from tests.support.crd import definition
-from tests.support.page_commands import Block, Command, blocks, commands, split
+from tests.support.page_commands import PROGRAMS, Block, Command, blocks, commands, split
 from tests.support.repository import REPOSITORY
 from tests.unit.docs.test_paths import PAGES
 from tftraining_client.commands.app import app, only
@@ -61,7 +68,12 @@ HELM = {
     "uninstall": {"--namespace"},
     "upgrade": {"--namespace", "--create-namespace", "--wait", "--set", "--install"},
 }
-DOCKER = {"build": {"--target", "--tag", "--build-arg", "--file"}, "push": set[str]()}
+DOCKER = {
+    "build": {"--target", "--tag", "--build-arg", "--file"},
+    "push": set[str](),
+    "buildx": {"--format"},
+}
+UNCHECKED = {"cosign", "sha256sum"}  # for a release, and there is none yet
 KIND = {"create", "delete", "load"}
 # Of Kubernetes and of Kueue.
 OTHER_KINDS = {
@@ -102,11 +114,16 @@ def options(words: tuple[str, ...]) -> dict[str, str]:
     return {word.split("=")[0]: word.partition("=")[2] or after for word, after in pairs if word.startswith("-")}
 
 
+def test_the_tests_that_run_commands_are_there() -> None:
+    named = re.findall(r"tests/[\w/]+\.py", __doc__ or "")
+    assert len(named) >= 8 and [name for name in named if not (REPOSITORY / name).is_file()] == []
+
+
 # --- what the pages have
 
 
 def test_a_block_of_commands_has_nothing_else() -> None:
-    programs = {"tftj", "kubectl", "helm", "make", "docker", "kind", "python", "pip", "pytest", "cd", "kubectl-tftj"}
+    programs = {*PROGRAMS, "pytest", "cd", *UNCHECKED}
     others = [str(command) for command in all_commands() if command.program not in programs | SHELL]
     assert others == [], "output stands in a block of the language text"
 
