@@ -8,16 +8,24 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed import release_files
+from testbed import binaries, release_files
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.jobs import wait_until
 from tests.support.page_commands import blocks
 from tests.support.repository import REPOSITORY
 from tests.unit.docs.test_paths import PAGES
 
 EXAMPLES = sorted((REPOSITORY / "examples").rglob("*.yaml"))
-# Their definitions are not here: docs/support.md says so.
-OF_OTHERS = {"Experiment", "HelmRelease", "Kustomization", "OCIRepository", "TFJob", "Workflow"}
+# Kinds of others: the module that has the definition, and its file there.
+OF_OTHERS = {
+    "Experiment": ("katib", "manifests/v1beta1/components/crd/experiment.yaml"),
+    "Kustomization": ("flux-kustomize", "config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml"),
+    "OCIRepository": ("flux-source", "config/crd/bases/source.toolkit.fluxcd.io_ocirepositories.yaml"),
+    "TFJob": ("tfjob", "manifests/base/crds/kubeflow.org_tfjobs.yaml"),
+    "Workflow": ("argo-workflows", "manifests/base/crds/full/argoproj.io_workflows.yaml"),
+}
+WITHOUT_DEFINITION = {"HelmRelease"}  # the Go module proxy does not have helm-controller: docs/support.md says so
 Manifest = dict[str, Any]
 
 
@@ -60,13 +68,44 @@ def dry_run(plane: ControlPlane, manifests: list[Manifest]) -> str:
 def test_an_api_server_takes_each_manifest_of_the_pages_and_examples(
     control_plane: ControlPlane,
 ) -> None:
-    known = [each for each in documents() if each["kind"] not in OF_OTHERS]
-    assert {each["kind"] for each in documents()} - {each["kind"] for each in known} == OF_OTHERS
+    others = {*OF_OTHERS, *WITHOUT_DEFINITION}
+    known = [each for each in documents() if each["kind"] not in others]
+    assert {each["kind"] for each in documents()} - {each["kind"] for each in known} == others
     for name in {each["metadata"].get("namespace") for each in known} - {None, "default"}:
         control_plane.create_namespace(name)
     taken = dry_run(control_plane, known).splitlines()
     assert len(taken) == len(known)
     assert sum(line.startswith("tftrainingjob.") for line in taken) >= 20
+
+
+def definitions(plane: ControlPlane) -> list[Manifest]:
+    """All definitions of custom resources. `kubectl wait` fails where their status has no condition yet."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    found: list[Manifest] = plane.request("GET", path)["items"]
+    return found
+
+
+def established(definition: Manifest) -> bool:
+    conditions = definition["status"].get("conditions") or ()
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+@pytest.mark.slow_fault
+def test_the_definitions_of_others_take_their_manifests() -> None:
+    theirs = [each for each in documents() if each["kind"] in OF_OTHERS]
+    with ControlPlane() as plane:
+        for module, path in OF_OTHERS.values():
+            plane.kubectl("create", "--filename", binaries.module_files(module) / path)
+        wait_until(lambda: all(map(established, definitions(plane))), "the definitions are established")
+        for name in {each["metadata"].get("namespace") for each in theirs} - {None, "default"}:
+            plane.create_namespace(name)
+        for each in theirs:  # server-side apply takes no generateName
+            each["metadata"] = {"name": "made", **each["metadata"]}
+        assert len(dry_run(plane, theirs).splitlines()) == len(theirs)
+        workflow = next(each for each in theirs if each["kind"] == "Workflow")
+        workflow["spec"]["entrypiont"] = workflow["spec"].pop("entrypoint")
+        with pytest.raises(LabError, match="entrypiont"):
+            dry_run(plane, [workflow])
 
 
 def test_a_misspelt_field_of_a_manifest_is_refused(control_plane: ControlPlane) -> None:

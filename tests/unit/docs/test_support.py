@@ -58,3 +58,12 @@ def test_go_modules() -> None:
     queues = f"Kueue {module('kueue', 'sigs.k8s.io/kueue')}, scheduler-plugins "
     queues += module("scheduler-plugins", "sigs.k8s.io/scheduler-plugins")
     assert cell_of("queues and schedulers") == queues
+
+
+def test_the_definitions_of_others() -> None:
+    told, theirs = cell_of("manifests of this documentation"), "github.com/kubeflow"
+    assert f"Argo Workflows {module('definitions', 'github.com/argoproj/argo-workflows/v4')}" in told
+    assert f"Katib {module('definitions', f'{theirs}/katib')}" in told
+    assert f"TFJob (training-operator {module('definitions', f'{theirs}/training-operator')})" in told
+    versions = {module("definitions", f"github.com/fluxcd/{name}-controller") for name in ("source", "kustomize")}
+    assert all(f"kustomize-controller {version})" in told for version in versions)
