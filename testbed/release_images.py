@@ -3,10 +3,11 @@
     python -m testbed.release_images [--registry HOST/TEAM] [--tag v0.1.0]
     python -m testbed.release_images --platforms linux/amd64,linux/arm64 [--registry HOST/TEAM --push]
 
-Without --platforms any Docker engine builds them for this machine, on a base of Debian packages where no image can be
-pulled. Several platforms need buildx, and QEMU for the foreign ones; the images then stay in the builder's cache, or
-are pushed with their bills of materials and their provenance. For each image one line goes to standard output, which
-GitHub's workflows take as an output: `operator=HOST/TEAM/tftraining-operator@sha256:…`, or the tag without a push.
+Without --platforms any Docker engine builds them for this machine; the private one of the test cluster, which pulls
+nothing, on a base of Debian packages. Several platforms need buildx, and QEMU for the foreign ones; the images then
+stay in the builder's cache, or are pushed with their bills of materials and their provenance. For each image one line
+goes to standard output, which GitHub's workflows take as an output: `operator=HOST/TEAM/tftraining-operator@sha256:…`,
+or the tag without a push.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed import engine, node_image, private_engine, rootfs
+from testbed import engine, private_engine, rootfs
 from testbed.docker import Engine
 from testbed.pod_images import REPOSITORY, TARGETS
 from testbed.release_files import check_tag, versions
@@ -48,10 +49,9 @@ def images(registry: str, tag: str) -> list[Image]:
 def build_here(found: Engine, image: Image) -> str:
     """Build the image for this machine, and return its name."""
     arguments = {}
-    if node_image.to_pull(found) is None:
-        arguments["BASE_IMAGE"] = rootfs.ensure(found)
     if found.private:
         private_engine.refresh_build_settings()
+        arguments["BASE_IMAGE"] = rootfs.ensure(found)
     found.build(REPOSITORY, image.target, image.name, arguments)
     return image.name
 
