@@ -6,10 +6,8 @@ names in TF_CONFIG.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +16,9 @@ import pytest
 
 from tests.support.launchers.copying_gang import EVERY, CopyingGang
 from tests.support.launchers.gang import LocalGang
-from tests.support.needed import need_or_skip
+from tests.support.own_network import own_network
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root for network namespaces")
-NEW_NETWORK = 0x40000000  # CLONE_NEWNET of sched.h
 ADDRESSES = {"worker-0": "fd00::10", "worker-1": "fd00::11"}
 PATIENCE = 240.0  # seconds, for TensorFlow
 PROGRAM = """
@@ -38,18 +35,8 @@ if os.environ["TFTRAINING_ROUND"] == "1" and os.environ["STANDIN"] == "worker-1"
 @pytest.fixture(autouse=True)
 def network() -> Iterator[None]:
     """This thread and the processes that it starts, in a network of their own; it goes with the last of them."""
-    need_or_skip("ip", "unshare", "mount")
-    library = ctypes.CDLL(None, use_errno=True)
-    with Path("/proc/thread-self/ns/net").open("rb") as before:
-        if library.unshare(NEW_NETWORK):
-            pytest.skip(f"no network namespace: {os.strerror(ctypes.get_errno())}")
-        try:
-            for address in ADDRESSES.values():
-                subprocess.run(["ip", "address", "add", f"{address}/128", "dev", "lo", "nodad"], check=True)
-            subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-            yield
-        finally:
-            assert library.setns(before.fileno(), NEW_NETWORK) == 0
+    with own_network(ADDRESSES.values()):
+        yield
 
 
 def on_ipv6(gang: LocalGang, place: Path) -> None:

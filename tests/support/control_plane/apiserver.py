@@ -50,8 +50,11 @@ class WriteRefused(LabError):
 class ControlPlane:
     """kube-apiserver and etcd while the `with` block lasts. Raises LabError when they cannot be had or do not start.
 
-    A subclass may have more `flags` for the API server, and `etcd_flags`.
+    A subclass may have more `flags` for the API server, `etcd_flags`, and other addresses than those of IPv4.
     """
+
+    address: ClassVar[str] = "127.0.0.1"  # of the API server
+    services: ClassVar[str] = "10.0.0.0/16"  # the ranges of their addresses, the first of which is the cluster's own
 
     flags: ClassVar[tuple[str, ...]] = ()
     etcd_flags: ClassVar[tuple[str, ...]] = ()
@@ -80,7 +83,7 @@ class ControlPlane:
     @property
     def url(self) -> str:
         """The API server's address."""
-        return f"https://127.0.0.1:{self._port}"
+        return f"https://{f'[{self.address}]' if ':' in self.address else self.address}:{self._port}"
 
     @property
     def token(self) -> str:
@@ -217,7 +220,7 @@ class ControlPlane:
         key = self.directory / "service-accounts.key"
         flags = [
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
-            "--bind-address=127.0.0.1",
+            f"--bind-address={self.address}",
             f"--secure-port={self._port}",
             f"--cert-dir={self.directory / 'certificates'}",
             f"--token-auth-file={self.directory / 'tokens.csv'}",
@@ -225,7 +228,7 @@ class ControlPlane:
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
-            "--service-cluster-ip-range=10.0.0.0/16",
+            f"--service-cluster-ip-range={self.services}",
             "--shutdown-delay-duration=0s",
             *self.flags,
         ]

@@ -7,6 +7,7 @@ It must never be mistaken for the real one: how that behaves is tested with itse
 import itertools
 import json
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,7 +57,10 @@ def chief_launcher(ip: str = "") -> Iterator[ChiefLauncher]:
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer((launcher.ip, PORT), Handler)
+    class Server(ThreadingHTTPServer):
+        address_family = socket.AF_INET6 if ":" in launcher.ip else socket.AF_INET
+
+    server = Server((launcher.ip, PORT), Handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
