@@ -44,6 +44,8 @@ PACKAGES = {
     "kstatus": ("kstatus", "."),
     "conditions": ("conditions", "."),
     "prometheus-operator": ("prometheus-operator", "github.com/prometheus-operator/prometheus-operator/cmd/operator"),
+    "argo-lint": ("argo-lint", "."),
+    "katib": ("katib", "."),
     "promql": ("promql", "."),
     "fake-gcs-server": ("fake-gcs-server", "."),
     "registry": ("registry", "github.com/google/go-containerregistry/cmd/registry"),

@@ -58,6 +58,9 @@ def test_go_modules() -> None:
     queues = f"Kueue {module('kueue', 'sigs.k8s.io/kueue')}, scheduler-plugins "
     queues += module("scheduler-plugins", "sigs.k8s.io/scheduler-plugins")
     assert cell_of("queues and schedulers") == queues
+    recipes = (REPOSITORY / "docs" / "workflows.md").read_text(encoding="utf-8")
+    assert f"| Argo Workflows {module('argo-lint', 'github.com/argoproj/argo-workflows/v3')} |" in recipes
+    assert f"| Katib {module('katib', 'github.com/kubeflow/katib')} |" in recipes
 
 
 def test_the_definitions_of_others() -> None:

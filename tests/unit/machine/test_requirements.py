@@ -50,7 +50,7 @@ def test_the_images_of_the_tests_are_built_again_when_what_they_install_changes(
 
 def test_each_file_of_the_images_is_one_that_make_locks() -> None:
     (extras,) = re.findall(r"for extra in (.*?);", (REPOSITORY / "Makefile").read_text(encoding="utf-8"))
-    assert {f"{extra}.txt" for extra in extras.split()} | {"audit.txt", "uv.txt"} == set(LOCKED)
+    assert {f"{extra}.txt" for extra in extras.split()} | {"audit.txt", "kfp.txt", "uv.txt"} == set(LOCKED)
     for page in ("Dockerfile", "docs/programs.md"):
         named = re.findall(r"requirements/([a-z-]+\.txt)", (REPOSITORY / page).read_text(encoding="utf-8"))
         assert set(named) <= set(LOCKED) and "trainer-gpu.txt" in named
