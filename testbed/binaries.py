@@ -51,11 +51,11 @@ PACKAGES = {
     "registry": ("registry", "github.com/google/go-containerregistry/cmd/registry"),
     "glua": ("lua", "github.com/yuin/gopher-lua/cmd/glua"),
     # Of these modules only the definitions of their custom resources are read.
-    "argo-workflows": ("definitions", "github.com/argoproj/argo-workflows/v4/pkg/apis/workflow"),
-    "flux-kustomize": ("definitions", "github.com/fluxcd/kustomize-controller"),
-    "flux-source": ("definitions", "github.com/fluxcd/source-controller"),
-    "katib": ("definitions", "github.com/kubeflow/katib/pkg/apis/controller"),
-    "tfjob": ("definitions", "github.com/kubeflow/training-operator/pkg/apis/kubeflow.org/v1"),
+    "argo-workflows-crds": ("definitions", "github.com/argoproj/argo-workflows/v4/pkg/apis/workflow"),
+    "flux-kustomize-crds": ("definitions", "github.com/fluxcd/kustomize-controller"),
+    "flux-source-crds": ("definitions", "github.com/fluxcd/source-controller"),
+    "katib-crds": ("definitions", "github.com/kubeflow/katib/pkg/apis/controller"),
+    "tfjob-crds": ("definitions", "github.com/kubeflow/training-operator/pkg/apis/kubeflow.org/v1"),
     "actionlint": ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint"),
     "ct": ("chart-testing", "github.com/helm/chart-testing/v3/ct"),
 } | {

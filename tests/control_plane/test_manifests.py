@@ -19,11 +19,11 @@ from tests.unit.docs.test_paths import PAGES
 EXAMPLES = sorted((REPOSITORY / "examples").rglob("*.yaml"))
 # Kinds of others: the module that has the definition, and its file there.
 OF_OTHERS = {
-    "Experiment": ("katib", "manifests/v1beta1/components/crd/experiment.yaml"),
-    "Kustomization": ("flux-kustomize", "config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml"),
-    "OCIRepository": ("flux-source", "config/crd/bases/source.toolkit.fluxcd.io_ocirepositories.yaml"),
-    "TFJob": ("tfjob", "manifests/base/crds/kubeflow.org_tfjobs.yaml"),
-    "Workflow": ("argo-workflows", "manifests/base/crds/full/argoproj.io_workflows.yaml"),
+    "Experiment": ("katib-crds", "manifests/v1beta1/components/crd/experiment.yaml"),
+    "Kustomization": ("flux-kustomize-crds", "config/crd/bases/kustomize.toolkit.fluxcd.io_kustomizations.yaml"),
+    "OCIRepository": ("flux-source-crds", "config/crd/bases/source.toolkit.fluxcd.io_ocirepositories.yaml"),
+    "TFJob": ("tfjob-crds", "manifests/base/crds/kubeflow.org_tfjobs.yaml"),
+    "Workflow": ("argo-workflows-crds", "manifests/base/crds/full/argoproj.io_workflows.yaml"),
 }
 WITHOUT_DEFINITION = {"HelmRelease"}  # the Go module proxy does not have helm-controller: docs/support.md says so
 Manifest = dict[str, Any]
