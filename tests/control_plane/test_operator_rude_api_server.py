@@ -207,9 +207,13 @@ def test_a_full_etcd(tmp_path: Path) -> None:
             job.patch({"metadata": {"annotations": {"before": "full"}}})
             job_pods = job.pods()
             # The report of the failure is the last write that fits; etcd refuses the operator's.
-            job.fail_pod("job-worker-1")
-            fill(plane)
+            with operator.frozen():
+                job.fail_pod("job-worker-1")
+                fill(plane)
+            began = time.monotonic()
             rude.most(seconds=20, requests=60)
+            refused = [each for each in proxy.requests if each.at > began and each.status >= 500]
+            assert refused, "the operator's writes are refused"
             assert job.status()["phase"] in ("Running", "Restarting") and len(job_pods) == 2
             plane.make_room("/api/v1/namespaces/full/configmaps")
             job.run(attempt=2)
