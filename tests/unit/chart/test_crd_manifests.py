@@ -6,7 +6,10 @@ pods are created, or the status says in one message why not. Templates are half 
 the schema allows any object there.
 """
 
+import gc
 import json
+import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import islice
@@ -33,6 +36,9 @@ CONTAINER = {"name": "tensorflow", "image": "trainer:1", "command": ["python", "
 GOOD = {"template": {"spec": {"containers": [CONTAINER]}}, "replicaSpecs": {"worker": {"replicas": 2}}}
 # More of a job's pods are alike.
 PODS = 40
+# For each manifest, once the free lists of the interpreter are full: less than anything that is kept of it.
+GROWTH_BYTES = 100
+MEASURED, ROUNDS = 100, 20
 # In a test run for every change, and among the slow faults.
 COUNTS = [40, pytest.param(10_000, marks=[pytest.mark.slow_fault, pytest.mark.timeout(3600)])]
 
@@ -96,31 +102,53 @@ def planned(manifest: Manifest) -> Step:
     return step
 
 
+def judged(manifest: Manifest) -> tuple[str, str]:
+    """What the client and the operator make of the manifest: `stored` or `refused`, and `planned` or `told`."""
+    try:
+        stored, client = validate(json.loads(json.dumps(manifest))), "stored"
+    except InvalidManifest as error:
+        stored, client = manifest, "refused"
+        assert str(error).startswith((f'The {KIND} "made" is invalid: ', f"{KIND} in version")), str(error)
+        assert "Traceback" not in str(error)
+    step = planned({**stored, **({"status": manifest["status"]} if "status" in manifest else {})})
+    if step.create_pods or step.status.phase in ("Suspended", "Running", "Restarting", "Succeeded"):
+        return client, "planned"
+    another_controllers = not parse_job({**stored, "metadata": {**IDENTITY, **STORED}}).ours
+    has_ended = manifest.get("status", {}).get("phase") == "Failed"  # with the words of that time
+    if not another_controllers and not has_ended:
+        said = step.patch_condition.message if step.patch_condition else step.status.message
+        assert said and "Traceback" not in said, step.status
+    return client, "told"
+
+
 @pytest.mark.parametrize("count", COUNTS)
 def test_whatever_the_schema_allows_nobody_crashes_over(count: int) -> None:
-    seen = {"stored": 0, "refused": 0, "planned": 0, "told": 0}
+    seen = Counter[str]()
+    for_each(count, lambda manifest: seen.update(judged(manifest)))
+    print(dict(seen))
+    assert set(seen) == {"stored", "refused", "planned", "told"}, f"a way that no manifest went: {seen}"
 
-    def check(manifest: Manifest) -> None:
-        try:
-            stored = validate(json.loads(json.dumps(manifest)))
-            seen["stored"] += 1
-        except InvalidManifest as error:
-            stored = manifest
-            seen["refused"] += 1
-            assert str(error).startswith((f'The {KIND} "made" is invalid: ', f"{KIND} in version")), str(error)
-            assert "Traceback" not in str(error)
-        step = planned({**stored, **({"status": manifest["status"]} if "status" in manifest else {})})
-        if step.create_pods or step.status.phase in ("Suspended", "Running", "Restarting", "Succeeded"):
-            seen["planned"] += 1
-        else:
-            seen["told"] += 1
-            if not parse_job({**stored, "metadata": {**IDENTITY, **STORED}}).ours:
-                return  # another controller's job
-            if manifest.get("status", {}).get("phase") == "Failed":
-                return  # it has ended before, with the words of that time
-            said = step.patch_condition.message if step.patch_condition else step.status.message
-            assert said and "Traceback" not in said, step.status
 
-    for_each(count, check)
-    print(seen)
-    assert min(seen.values()) > 0, f"a way that no manifest went: {seen}"
+@pytest.mark.slow_fault
+@pytest.mark.timeout(1800)
+def test_manifests_leave_no_memory_behind() -> None:
+    made: list[Manifest] = []
+
+    def keep(manifest: Manifest) -> None:
+        made.append(manifest)
+
+    for_each(MEASURED, keep)
+    taken = []
+    tracemalloc.start()
+    try:
+        for _ in range(ROUNDS):
+            for each in made:
+                judged(each)
+            gc.collect()
+            taken.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    half = ROUNDS // 2
+    grown = (taken[-1] - taken[half - 1]) / (len(made) * (ROUNDS - half))
+    print(f"{grown:.1f} bytes a manifest in the second half: {[size - taken[0] for size in taken]}")
+    assert grown < GROWTH_BYTES
