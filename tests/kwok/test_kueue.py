@@ -18,6 +18,7 @@ from tests.support.kwok.simulation import Simulation
 
 pytestmark = [pytest.mark.slow_fault, pytest.mark.usefixtures("with_kueue")]
 Manifest = dict[str, Any]
+KEPT_SECONDS = 3.0
 WAITS = "waiting for quota: scheduling gated"
 # Kubernetes looks for deleted pods that never had a node every 20 s, and Kueue lets go of them only when that is done.
 NEVER_PLACED_SECONDS = 45.0
@@ -252,6 +253,19 @@ def test_a_failed_job_keeps_its_pods_but_no_quota(new_job: NewJob, queue: Queue)
     wait_until(lambda: queue.reserved() == 0, "its quota is free")
     job.delete()
     leaves_nothing(queue, job)
+
+
+def test_the_pods_that_a_job_leaves_running_keep_their_quota(new_job: NewJob, queue: Queue) -> None:
+    job = queued(new_job, spec__restartPolicy={"mode": "Recreate"}, spec__runPolicy={"cleanPodPolicy": "None"})
+    job.train()
+    job.finish()
+    next_one = queued(new_job, "next", spec__replicaSpecs={"worker": {"replicas": 3}})
+    waits(next_one, queue)
+    time.sleep(KEPT_SECONDS)
+    assert job.pods()["job-worker-1"]["status"]["phase"] == "Running" and queue.reserved() >= 1
+    assert not any(pod["spec"].get("nodeName") for pod in next_one.pods().values())
+    job.delete()
+    next_one.train(count=3)
 
 
 def test_a_queued_gang_on_a_node_that_falls_silent_goes_on_elsewhere(new_job: NewJob, queue: Queue) -> None:
