@@ -11,6 +11,7 @@ import pytest
 
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.audit import AuditedControlPlane
 from tests.support.control_plane.fixtures import namespace, operator, shared_operator
 from tests.support.control_plane.installation import install_crd
 from tests.support.control_plane.jobs import NewJob, TrainingJob
@@ -21,11 +22,11 @@ __all__ = ["namespace", "operator", "shared_operator"]
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
+def control_plane() -> Iterator[AuditedControlPlane]:
     """Give a running API server that knows TFTrainingJob."""
     with ExitStack() as stack:
         try:
-            plane = stack.enter_context(ControlPlane())
+            plane = stack.enter_context(AuditedControlPlane())
         except LabError as error:
             if os.environ.get("CI") == "true":
                 raise

@@ -2,7 +2,9 @@
 
 One scenario makes two operators do all that an operator ever asks of the API server, once with the whole cluster to
 watch and once with one namespace. A permission of the chart that no request took fails the test, unless it is in
-`UNUSED` with the reason; and so does a request that was forbidden.
+`UNUSED` with the reason; and so does a request that was forbidden. The other tests of the tiers with an API server of
+their own add no use that this scenario lacks (RBAC would refuse it), and fail at a forbidden request themselves
+(tests/support/control_plane/fixtures.py).
 """
 
 import copy
@@ -17,14 +19,18 @@ from tests.control_plane.test_operator_leader_election import ELECTION
 from tests.control_plane.test_operator_scheduling import COSCHEDULING, VOLCANO, of, scheduler
 from tests.support.control_plane.audit import AuditedControlPlane, Permission, granted
 from tests.support.control_plane.chart import of_kind, render
-from tests.support.control_plane.installation import OPERATOR_NAMESPACE, install_crd, operator_kubeconfig
+from tests.support.control_plane.installation import (
+    OPERATOR_ACCOUNT,
+    OPERATOR_NAMESPACE,
+    install_crd,
+    operator_kubeconfig,
+)
 from tests.support.control_plane.jobs import TrainingJob, wait_until
 from tests.support.control_plane.nodes import Node
 from tests.support.control_plane.operator_process import OperatorProcess
 from tftraining_api.model.names import LABEL_JOB
 
 NAMESPACE = "red"
-ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:operator-tftraining-operator"
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tftrainingjobs.tftraining.dev"
 # Permissions that this scenario does not use, each with the reason why the chart grants it all the same.
 UNUSED: dict[Permission, str] = {}
@@ -121,7 +127,9 @@ def a_quota_refuses_pods(plane: AuditedControlPlane) -> None:
     plane.request("PATCH", f"{path}/none/status", status, "application/merge-patch+json")
     job = new_job(plane, "refused")
     job.wait_for("Starting", reason="CreationRefused")
-    wait_until(lambda: ("", "resourcequotas", "watch") in plane.requests_of(ACCOUNT, "allow"), "it waits for room")
+    wait_until(
+        lambda: ("", "resourcequotas", "watch") in plane.requests_of(OPERATOR_ACCOUNT, "allow"), "it waits for room"
+    )
     plane.request("DELETE", f"{path}/none")
     job.wait_for_pods(attempt=1)
 
@@ -174,8 +182,8 @@ def test_the_operator_uses_every_permission_that_it_has(plane: AuditedControlPla
     for scene in SCENES:
         scene(plane)
     may = granted(roles(whole))
-    used = plane.requests_of(ACCOUNT, "allow")
+    used = plane.requests_of(OPERATOR_ACCOUNT, "allow")
     assert used <= may, "a request that no role of the chart allows"
     assert may - used - set(UNUSED) == set(), "granted, and never used"
     assert used & set(UNUSED) == set(), "not unused any more"
-    assert plane.requests_of(ACCOUNT, "forbid") == set()
+    assert plane.requests_of(OPERATOR_ACCOUNT, "forbid") == set()

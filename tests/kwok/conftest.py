@@ -7,6 +7,7 @@ from contextlib import ExitStack
 import pytest
 
 from testbed.shell import LabError
+from tests.support.control_plane.audit import AuditedControlPlane
 from tests.support.control_plane.fixtures import namespace, operator, shared_operator
 from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.kwok import coscheduling, kueue
@@ -17,12 +18,16 @@ from tests.support.kwok.simulation import Simulation
 __all__ = ["namespace", "operator", "shared_operator"]
 
 
+class AuditedSimulation(AuditedControlPlane, Simulation):
+    """A simulation whose API server writes down the requests of the operator."""
+
+
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[Simulation]:
+def control_plane() -> Iterator[AuditedSimulation]:
     """Give a running simulation."""
     with ExitStack() as stack:
         try:
-            plane = stack.enter_context(Simulation())
+            plane = stack.enter_context(AuditedSimulation())
         except LabError as error:
             if os.environ.get("CI") == "true":
                 raise

@@ -1,4 +1,4 @@
-"""An API server that writes down every request, and the permissions that the requests of an account took.
+"""An API server that writes down every request of a service account, and the permissions that they took.
 
 A permission is (group, resource or resource/subresource, verb), as a rule of RBAC has it.
 """
@@ -23,18 +23,28 @@ class AuditedControlPlane(ControlPlane):
         "--audit-log-mode=blocking",
     )
 
-    def requests_of(self, account: str, decision: str) -> set[Permission]:
-        """The permissions that the account's requests took, of those with that decision: `allow` or `forbid`."""
+    def audited(self) -> int:
+        """The length of the log so far."""
+        return self._log.stat().st_size
+
+    def requests_of(self, account: str, decision: str, since: int = 0) -> set[Permission]:
+        """The permissions that the account's requests took, of those with that decision: `allow` or `forbid`. `since`
+        is an earlier length of the log."""
         return {
             _permission(event["objectRef"], event["verb"])
-            for event in self._audit_events()
+            for event in self._audit_events(since)
             if event["user"]["username"] == account
             and event.get("annotations", {}).get(DECISION) == decision
             and "resource" in event.get("objectRef", {})
         }
 
-    def _audit_events(self) -> Iterator[dict[str, Any]]:
-        with (self.directory / "kube-apiserver.log").open(errors="replace") as log:
+    @property
+    def _log(self) -> Path:
+        return self.directory / "kube-apiserver.log"
+
+    def _audit_events(self, since: int) -> Iterator[dict[str, Any]]:
+        with self._log.open(errors="replace") as log:
+            log.seek(since)
             for line in log:
                 if line.startswith('{"kind":"Event","apiVersion":"audit.k8s.io/'):
                     yield json.loads(line)

@@ -1,6 +1,7 @@
 """Fixtures that every tier with a real API server has: a namespace a test, and the operator that all tests share.
 
-They take the fixture `control_plane` of the tier whose conftest imports them.
+They take the fixture `control_plane` of the tier whose conftest imports them. A test of the operator fails if a request
+of the operator was forbidden: the roles of the chart suffice for all that the tests of the tier make it do.
 """
 
 import itertools
@@ -9,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.installation import operator_kubeconfig
+from tests.support.control_plane.audit import AuditedControlPlane
+from tests.support.control_plane.installation import OPERATOR_ACCOUNT, operator_kubeconfig
 from tests.support.control_plane.operator_process import OperatorProcess
 
 _numbers = itertools.count(1)
@@ -32,12 +34,16 @@ def shared_operator(control_plane: ControlPlane) -> Iterator[OperatorProcess]:
 
 
 @pytest.fixture
-def operator(shared_operator: OperatorProcess) -> Iterator[OperatorProcess]:
+def operator(
+    shared_operator: OperatorProcess, control_plane: AuditedControlPlane, request: pytest.FixtureRequest
+) -> Iterator[OperatorProcess]:
     """Give the operator that all tests share, running; what it said is shown when the test fails."""
     if not shared_operator.running:
         shared_operator.start()
-    before = len(shared_operator.log_text())
+    before, audited = len(shared_operator.log_text()), control_plane.audited()
     yield shared_operator
     said = shared_operator.log_text()[before:]
     print(said)
     assert "Traceback" not in said, "the operator's log shows a traceback"
+    if "takes_permissions" not in request.keywords:
+        assert control_plane.requests_of(OPERATOR_ACCOUNT, "forbid", audited) == set()

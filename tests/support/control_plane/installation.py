@@ -18,6 +18,8 @@ from tests.support.repository import REPOSITORY
 SERVED_SECONDS = 30.0
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
 OPERATOR_NAMESPACE = "tftraining-system"
+# Of the release `operator`.
+OPERATOR_ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:operator-tftraining-operator"
 RBAC_KINDS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
 
 
