@@ -196,8 +196,11 @@ def train(options: argparse.Namespace, training: MeshTraining, examples: data.Da
         batches = training_log.follow(epoch_batches(tensors, order, epoch).as_numpy_iterator())
         tallies = [training.train(*training.on_mesh(images, labels, options.batch_size)) for images, labels in batches]
         tested = test(training, examples.test, options.batch_size)
+        state = training.state()
+        if options.logdir:
+            training_log.weights = [tf.Variable(value, name=name) for name, value in layers_of(state).items()]
         training_log.end(epoch + 1, metrics_of_training(_sum(tallies), steps) | tested)
-        save_state(Path(options.directory) / "state.npz", training.state() | {"epoch": np.asarray(epoch + 1)})
+        save_state(Path(options.directory) / "state.npz", state | {"epoch": np.asarray(epoch + 1)})
     return training.state()
 
 
@@ -210,6 +213,11 @@ def test(training: MeshTraining, examples: Examples, batch_size: int) -> dict[st
 
 def _sum(tallies: Sequence[tf.Tensor]) -> tf.Tensor:
     return tf.convert_to_tensor(np.sum([whole(each) for each in tallies], axis=0))
+
+
+def layers_of(state: State) -> State:
+    """The weights of the layers, without the state of the optimizer."""
+    return {name: value for name, value in state.items() if name.startswith("dense_")}
 
 
 def save_state(path: Path, state: State) -> None:
@@ -278,7 +286,7 @@ def run(options: argparse.Namespace) -> None:
     training_log = TrainingLog(options.epochs, options)
     sizes = (int(np.prod(examples.train.images.shape[1:])), *options.hidden, data.CLASSES)
     state = train(options, MeshTraining(mesh, sizes, options), examples, training_log)
-    save_state(Path(options.directory) / "weights.npz", {n: v for n, v in state.items() if n.startswith("dense_")})
+    save_state(Path(options.directory) / "weights.npz", layers_of(state))
     served = Served(load_state(Path(options.directory) / "weights.npz"), options.activation)
     save_model(served, examples.test.images.shape[1:], Path(options.directory) / "model")
     measured = measure(served, examples.test)

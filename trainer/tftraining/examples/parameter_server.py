@@ -193,6 +193,7 @@ def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Dat
         state = State(train_step, options.directory)
     step = tf.function(lambda batches: strategy.run(train_step.train, args=next(batches)))
     batches = iter(coordinator.create_per_worker_dataset(lambda: worker_batches(examples.train, options)))
+    training_log.weights = model.trainable_variables
     training_log.start(state.epoch, state.step, options.steps_per_epoch)
     for epoch in range(state.epoch, options.epochs):
         training_log.begin()
