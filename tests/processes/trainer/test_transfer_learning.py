@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +113,55 @@ def test_an_unreadable_picture_is_named_or_skipped_on_request(folder: Path) -> N
     assert str(bad) not in kept.files + held_back.files
     with naming_unreadable(kept):
         assert sum(len(labels) for _, labels in picture_batches(kept, Order(8, seed=1), 32, None)) == len(kept)
+
+
+def test_a_class_without_a_readable_picture_is_none(folder: Path) -> None:
+    for name in "23456789":
+        shutil.rmtree(folder / name)
+    options = program.parse(["--folders", str(folder), "--skip-unreadable"])
+    assert len(pictures_of(options)[0]) > 0
+    for picture in (folder / "1").iterdir():
+        picture.write_bytes(b"not a picture")
+    with pytest.raises(DataError, match="pictures has pictures of fewer than two classes"):
+        pictures_of(options)
+
+
+@pytest.fixture
+def tree(folder: Path) -> Path:
+    """A folder with `train` and `test`, of the same classes."""
+    for name in ("train", "test"):
+        shutil.copytree(folder, folder.parent / "tree" / name)
+    return folder.parent / "tree"
+
+
+def leave_one_class(tree: Path) -> None:
+    for name in "123456789":
+        shutil.rmtree(tree / "train" / name)
+
+
+def add_a_class(tree: Path) -> None:
+    (tree / "test" / "ten").mkdir()
+
+
+def damage_a_picture(tree: Path) -> None:
+    (tree / "train" / "3" / "broken.png").write_bytes(b"not a picture")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (leave_one_class, r"tree/train has pictures of fewer than two classes"),
+        (add_a_class, r"tree/train and .*tree/test must have the same classes: only one has ten"),
+        pytest.param(damage_a_picture, r"cannot decode .*tree/train/3/broken.png", marks=pytest.mark.slow_fault),
+    ],
+)
+def test_bad_pictures_end_the_program_with_one_line(
+    tree: Path, capsys: pytest.CaptureFixture[str], spoil: Callable[[Path], None], message: str
+) -> None:
+    spoil(tree)
+    assert program.main(["--folders", str(tree), "--directory", str(tree.parent / "job")]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("transfer_learning: ")]
+    assert re.search(message, line)
 
 
 @pytest.mark.parametrize(

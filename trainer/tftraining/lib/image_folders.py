@@ -70,9 +70,15 @@ def find_pictures(folder: Path) -> Pictures:
     parts = [name for name in names if name in ("train", "test", "validation")]
     if not found and parts:
         raise DataError(f"{folder} holds {' and '.join(parts)}, not classes: choose one of them, {folder / parts[-1]}")
-    if len({label for _, label in found}) < 2:
+    pictures = Pictures(tuple(file for file, _ in found), tuple(label for _, label in found), tuple(names))
+    check_classes(pictures, folder)
+    return pictures
+
+
+def check_classes(pictures: Pictures, folder: Path) -> None:
+    """DataError if the images of a folder are of fewer than two classes."""
+    if len(set(pictures.labels)) < 2:
         raise DataError(f"{folder} has pictures of fewer than two classes: it must have one folder per class")
-    return Pictures(tuple(file for file, _ in found), tuple(label for _, label in found), tuple(names))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -118,6 +124,7 @@ def pictures_of(options: argparse.Namespace) -> tuple[Pictures, Pictures]:
     for file in sorted(bad):
         say(f"skipped {file}: it cannot be decoded")
     train, test = (part.without(bad) for part in parts)
+    check_classes(train, folder)
     return train, test
 
 
