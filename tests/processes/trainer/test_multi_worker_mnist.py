@@ -10,11 +10,13 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.support.trainer.gang import Gang
 from tests.support.trainer.programs import Program, check_logs, check_picture, history, run
+from tftraining.lib import data
 from tftraining.lib.checkpoints import checkpoints_of, step_of
 from tftraining.lib.options import MARK
 
@@ -41,6 +43,14 @@ def last_checkpoint(directory: Path) -> int:
     """The step after which the one was saved that a later process takes up, 0 if there is none."""
     path = tf.train.latest_checkpoint(checkpoints_of(str(directory)))
     return step_of(path) if path else 0
+
+
+def accuracy_as_served(model: Path) -> float:
+    """The test accuracy of a SavedModel by its signature, without Keras."""
+    test = data.load("digits").test
+    served = tf.saved_model.load(str(model)).signatures["serving_default"]
+    (logits,) = served(tf.constant(test.images)).values()
+    return float(np.mean(np.argmax(logits, axis=1) == test.labels))
 
 
 def check_result(gang: Gang, resumed: int) -> None:
@@ -170,6 +180,7 @@ def test_the_last_evaluation_is_that_of_the_saved_model(job: Path, options: tupl
     assert curves[-1]["test_accuracy"] == pytest.approx(result["accuracy"])
     assert curves[-1]["test_loss"] == pytest.approx(result["loss"], rel=1e-3)
     assert result["accuracy"] > 0.85
+    assert accuracy_as_served(job / "model") == pytest.approx(result["accuracy"])
     check_picture(picture)
     check_logs(job.parent / "logs")
 

@@ -383,8 +383,14 @@ def order_for(options: argparse.Namespace, task: Task) -> Order:
     return Order(options.batch_size * task.workers, seed, options.steps_per_epoch)
 
 
+def export(places: Places) -> None:
+    """Write the SavedModel `model` from the `.keras` file, the only format that `save` of Keras 3 has."""
+    model = importlib.import_module("keras").models.load_model(places.model)
+    model.export(str(Path(places.directory) / "model"), verbose=False)
+
+
 def finish(options: argparse.Namespace, task: Task, training_log: TrainingLog) -> None:
-    """Verify the saved model, write the result, delete the backup (chief only).
+    """Verify the saved model, export it, write the result, delete the backup (chief only).
 
     VerificationError for a model that cannot be used.
     """
@@ -394,6 +400,8 @@ def finish(options: argparse.Namespace, task: Task, training_log: TrainingLog) -
         f"loaded the saved model in a single process: test accuracy {verified['accuracy']:.4f},"
         f" and trained it one step more: loss {verified['loss_of_step']:.4f}"
     )
+    if options.keras == "3":
+        export(places)
     training_log.finish({"accuracy": verified["accuracy"], "loss": verified["loss"], "workers": task.workers})
     if not options.keep_checkpoints:
         for done_with in (Path(places.backup) / "chief", Path(checkpoints_of(options.directory))):
