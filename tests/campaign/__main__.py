@@ -28,6 +28,7 @@ from testbed.cluster import Cluster
 from testbed.shell import LabError
 from tests.campaign import jobs, plan
 from tests.campaign.faults import Faults, answering, heal
+from tests.campaign.hits import Hits
 from tests.campaign.kinds import KINDS
 from tests.campaign.lane import Lane, said
 from tests.campaign.oracle import Hit
@@ -49,9 +50,10 @@ class Campaign:
         self._cluster, self._nodes, self._options, self._folder = cluster, cluster.nodes, options, folder
         self._namespace = f"campaign-{options.seed}-{secrets.token_hex(2)}"
         self._began = time.monotonic()
+        self._calm = threading.Event()  # nothing strikes any more
         self._volume, self._claim = local_storage(self._namespace)
         self._directory = cluster.shared / self._volume["metadata"]["name"]
-        self.hits: list[Hit] = []
+        self.hits = Hits()
         self.lanes = [
             Lane(cluster, self._namespace, self._directory, number, plan.jobs(options.seed, number), folder, self.tell)
             for number in range(LANES)
@@ -67,26 +69,32 @@ class Campaign:
         """Run jobs and faults for the minutes of the options, then let the jobs end."""
         self._prepare()
         threads = [threading.Thread(target=lane.run) for lane in self.lanes]
+        strikers = [threading.Thread(target=self._strike, args=(each,)) for each in plan.strikers(LANES)]
         try:
-            for thread in threads:
+            for thread in threads + strikers:
                 thread.start()
-            self._strike(time.monotonic() + 60 * self._options.minutes)
-            self._finish(threads)
+            self._calm.wait(60 * self._options.minutes)
+            self._finish(threads, strikers)
         finally:
             for lane in self.lanes:
                 lane.over.set()
                 lane.aborted.set()
+            self._calm.set()
+            for thread in strikers:
+                thread.join()
             self._heal()
             for thread in threads:
                 thread.join()
 
-    def _finish(self, threads: list[threading.Thread]) -> None:
+    def _finish(self, threads: list[threading.Thread], strikers: list[threading.Thread]) -> None:
         for lane in self.lanes:
             lane.over.set()
+        self._calm.set()
+        for thread in strikers:
+            thread.join()
         self._heal()
-        self.tell(
-            f"{sum(hit.struck for hit in self.hits)} faults have struck; the jobs go on undisturbed to their ends"
-        )
+        struck = sum(hit.struck for hit in self.hits.all())
+        self.tell(f"{struck} faults have struck; the jobs go on undisturbed to their ends")
         for thread in threads:
             thread.join()
 
@@ -103,38 +111,41 @@ class Campaign:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         self._cluster.kube.apply(namespace, self._volume, self._claim, program)
 
-    def _strike(self, deadline: float) -> None:
-        for strike in plan.strikes(self._options.seed, LANES, self._options.kinds):
-            time.sleep(max(0.0, min(strike.after, deadline - time.monotonic())))
-            training = self._training(strike, deadline)
+    def _strike(self, striker: str) -> None:
+        """Strike until the end of the campaign, beside the other strikers."""
+        for strike in plan.strikes(self._options.seed, striker, LANES, self._options.kinds):
+            if self._calm.wait(strike.after):
+                return
+            training = self._training(strike)
             if training is None:
                 return
             self._one(strike, training)
 
-    def _training(self, strike: Strike, deadline: float) -> Training | None:
+    def _training(self, strike: Strike) -> Training | None:
         """The job to hit, which has pods that run or have run; None when the campaign is over."""
         allowed = KINDS[strike.kind].only
         order = [*self.lanes[strike.lane :], *self.lanes[: strike.lane]]
-        while time.monotonic() < deadline:
+        while not self._calm.is_set():
             for lane in order:
                 if training := lane.target(allowed):
                     return training
-            time.sleep(LOOK_SECONDS)
+            self._calm.wait(LOOK_SECONDS)
         return None
 
     def _one(self, strike: Strike, training: Training) -> None:
         # Noted before it strikes: a job that ends meanwhile is judged with it.
         hit = Hit(strike.number, strike.kind, training.name, "", time.monotonic(), math.inf)
-        self.hits.append(hit)
+        self.hits.note(hit)
         try:
             target = Faults(self._cluster, self._nodes, release.NAMESPACE, training, strike).strike_now()
         except LabError as error:
             # It may have struck before the error: its costs are allowed for, and it is not counted.
             self.tell(f"{strike.number} {strike.kind}: missed: {str(error)[:150]}")
             target = ""
-        self.hits[-1] = dataclasses.replace(hit, target=target, ended=time.monotonic())
+        ended = time.monotonic()
+        self.hits.note(dataclasses.replace(hit, target=target, ended=ended))
         if target:
-            self.tell(f"{strike.number} {strike.kind}: {target} ({self.hits[-1].ended - hit.began:.1f} s)")
+            self.tell(f"{strike.number} {strike.kind}: {target} ({ended - hit.began:.1f} s)")
 
     def tidy(self) -> None:
         """Remove the namespace and the storage, and keep the operator's logs if anything was wrong."""
@@ -173,7 +184,7 @@ def main() -> int:
         finally:
             campaign.tidy()
     verdicts = [verdict for lane in campaign.lanes for verdict in lane.verdicts]
-    print(json.dumps(report(options.seed, options.minutes, campaign.hits, verdicts, str(folder))))
+    print(json.dumps(report(options.seed, options.minutes, campaign.hits.all(), verdicts, str(folder))))
     return int(any(verdict.complaints for verdict in verdicts))
 
 

@@ -13,12 +13,14 @@ from testbed.cluster import Cluster
 from testbed.kube import Kube
 from testbed.nodes import Nodes
 from testbed.shell import LabError
+from tests.campaign.kinds import JOBS
 from tests.campaign.plan import Strike
 from tests.support.cluster.training import Manifest, Training
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 BACK_SECONDS = 180
 LOOK_SECONDS = 0.5
+LET_GO_SECONDS = 60
 INTERFACE = "eth0"  # of a node, on the bridge of the lab
 CUT = [("INPUT", "-i"), ("OUTPUT", "-o"), ("FORWARD", "-i"), ("FORWARD", "-o")]
 SLOW = ("rate", "4mbit", "burst", "32kb", "latency", "400ms")
@@ -35,17 +37,20 @@ FREEZE = (
     "pid = json.load(u.urlopen('http://127.0.0.1:8472/status'))['pid']\n"
     "os.kill(pid, signal.SIGSTOP)\n"
     "try:\n    time.sleep(float(sys.argv[1]))\n"
-    "finally:\n    os.kill(pid, signal.SIGCONT)\n"
+    "finally:\n"
+    "    try:\n        os.kill(pid, signal.SIGCONT)\n"
+    "    except ProcessLookupError:\n        pass\n"  # another fault has killed it
 )
 # Fills /dev/shm of the pod.
 FILL = (
     "import os, sys, time\n"
-    "with open('/dev/shm/campaign', 'wb', buffering=0) as file:\n"
+    "name = f'/dev/shm/campaign-{os.getpid()}'\n"
+    "with open(name, 'wb', buffering=0) as file:\n"
     "    try:\n"
     "        while file.write(bytes(1 << 20)) == 1 << 20:\n            pass\n"
     "    except OSError:\n        pass\n"
     "    try:\n        time.sleep(float(sys.argv[1]))\n"
-    "    finally:\n        os.unlink('/dev/shm/campaign')\n"
+    "    finally:\n        os.unlink(name)\n"
 )
 
 
@@ -142,9 +147,20 @@ class Faults:
         try:
             time.sleep(self.strike.seconds)
         finally:
-            with suppress(LabError):  # the container is gone
-                self.nodes.kill_container(node, container, "CONT")
+            self._let_go(node, container)
         return str(pod["metadata"]["name"])
+
+    def _let_go(self, node: str, container: str) -> None:
+        """Let a container go on, unless it is gone. Its node may be paused or off just now."""
+        deadline = time.monotonic() + LET_GO_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                self.nodes.kill_container(node, container, "CONT")
+                return
+            except LabError as error:
+                if "not found" in str(error):
+                    return
+                time.sleep(LOOK_SECONDS)
 
     def _on_pod(self, verb: str, kind: str, *words: str) -> str:
         pod = str(self._pod(running=False)["metadata"]["name"])
@@ -181,18 +197,32 @@ class Faults:
         try:
             time.sleep(self.strike.seconds)
         finally:
-            patiently(lambda: self.training.change({"runPolicy": {"suspend": False}}))
+            self._restore(lambda: self.training.change({"runPolicy": {"suspend": False}}))
         return self.training.name
 
     def _scaled(self) -> str:
-        size = self._alive()["spec"]["replicaSpecs"]["worker"]["replicas"]
+        self._alive()
+        # Not the present number: another striker may have changed it for a while.
+        size = JOBS[self.training.name.partition("-")[0]].workers
         other = 3 if size == 2 else 2
         self._scale(other)
         try:
             time.sleep(self.strike.seconds)
         finally:
-            patiently(lambda: self._scale(size))
+            self._restore(lambda: self._scale(size))
         return f"{self.training.name} {size} {other} {size}"
+
+    def _restore(self, call: Callable[[], None]) -> None:
+        """Change the job back, if it is still there."""
+
+        def change() -> None:
+            try:
+                call()
+            except LabError as error:
+                if "NotFound" not in str(error):
+                    raise
+
+        patiently(change)
 
     def _scale(self, size: int) -> None:
         self.training.kube.kubectl("scale", "tftrainingjob", self.training.name, f"--replicas={size}", *self._here)

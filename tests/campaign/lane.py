@@ -12,7 +12,8 @@ from testbed.kube import Kube
 from testbed.shell import LabError
 from tests.campaign import jobs, oracle
 from tests.campaign.faults import LOOK_SECONDS, patiently
-from tests.campaign.oracle import Evidence, Hit, Verdict
+from tests.campaign.hits import Hits
+from tests.campaign.oracle import Evidence, Verdict
 from tests.support.cluster.statuses import ENDS, all_statuses
 from tests.support.cluster.training import Manifest, Training, condition
 
@@ -38,7 +39,7 @@ class Lane:
     aborted: threading.Event = field(default_factory=threading.Event)  # the present job is given up
     present: Evidence | None = None
     verdicts: list[Verdict] = field(default_factory=list)
-    hits: list[Hit] = field(default_factory=list)  # of all lanes
+    hits: Hits = field(default_factory=Hits)  # of all lanes
     _made: int = 0
 
     def target(self, kinds: Sequence[str]) -> Training | None:
@@ -103,7 +104,7 @@ class Lane:
 
     def _collect(self, evidence: Evidence, records: Path) -> None:
         evidence.processes = jobs.processes(records)
-        evidence.hits = oracle.of_job(self.hits, evidence.job, evidence.began, evidence.ended)
+        evidence.hits = oracle.of_job(self.hits.all(), evidence.job, evidence.began, evidence.ended)
         directory = self.volume / evidence.job
         result = directory / "result.json"
         evidence.result = json.loads(result.read_text()) if result.exists() else None

@@ -37,7 +37,7 @@ class Process:
 class Hit:
     """A fault on a job, or on all that ran; without a target it failed, and may have done a part of what it does."""
 
-    number: int
+    number: str
     kind: str
     job: str
     target: str

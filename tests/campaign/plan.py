@@ -1,7 +1,8 @@
 """The jobs and the faults of a campaign, from its seed alone. Pure.
 
-Both are endless: the minutes of a campaign only say where it ends, so that a longer one with the same seed begins with
-the shorter one. Each kind comes once before any kind comes again.
+Several strikers strike at once: one for each lane, whose faults are on jobs, and CLUSTER, whose faults are on nodes,
+servers and operators. The plan of each is endless: the minutes of a campaign only say where it ends, so that a longer
+one with the same seed begins with the shorter one. With each striker every kind comes once before any comes again.
 """
 
 import itertools
@@ -11,15 +12,17 @@ from dataclasses import dataclass
 
 from tests.campaign.kinds import BASIC, JOBS, KINDS
 
+CLUSTER = "c"
+
 
 @dataclass(frozen=True)
 class Strike:
-    """One fault: `after` seconds since the end of the one before, on a job of a lane, one of its members, one node.
+    """One fault: `after` seconds since the striker's one before, on a job of a lane, one of its members, one node.
 
     `aim` chooses among what is there when the fault strikes: 0 the first, just below 1 the last.
     """
 
-    number: int
+    number: str  # that of the striker, and of its fault
     kind: str
     after: float
     lane: int
@@ -32,16 +35,24 @@ def jobs(seed: int, lane: int) -> Iterator[str]:
     return _decks(random.Random(f"{seed} jobs {lane}"), sorted(JOBS))
 
 
-def strikes(seed: int, lanes: int, kinds: Sequence[str] = ()) -> Iterator[Strike]:
-    """The faults, of these kinds or of all of them; the basic ones come first."""
-    draw = random.Random(f"{seed} faults")
-    chosen = sorted(kinds or KINDS)
+def strikers(lanes: int) -> list[str]:
+    """Who strikes at the same time."""
+    return [*map(str, range(lanes)), CLUSTER]
+
+
+def strikes(seed: int, striker: str, lanes: int, kinds: Sequence[str] = ()) -> Iterator[Strike]:
+    """The faults of a striker, of these kinds or of all of them; the basic ones come first."""
+    draw = random.Random(f"{seed} faults {striker}")
+    chosen = sorted(name for name in kinds or KINDS if KINDS[name].all_jobs == (striker == CLUSTER))
+    if not chosen:
+        return
     basic = [name for name in BASIC if name in chosen]
     first = draw.sample(basic, len(basic)) + draw.sample(rest := sorted({*chosen} - {*basic}), len(rest))
     for number, name in enumerate(itertools.chain(first, _decks(draw, chosen)), 1):
-        after = draw.choice([0.3, draw.uniform(1, 5), draw.uniform(3, 12)])
-        lane, aim, seconds = draw.randrange(lanes), draw.random(), draw.uniform(*KINDS[name].seconds)
-        yield Strike(number, name, round(after, 2), lane, aim, round(seconds, 2))
+        after = draw.choice([0.3, draw.uniform(1, 4), draw.uniform(2, 8)])
+        lane = draw.randrange(lanes) if striker == CLUSTER else int(striker)
+        aim, seconds = draw.random(), draw.uniform(*KINDS[name].seconds)
+        yield Strike(f"{striker}-{number}", name, round(after, 2), lane, aim, round(seconds, 2))
 
 
 def _decks(draw: random.Random, names: Sequence[str]) -> Iterator[str]:

@@ -22,7 +22,7 @@ def _process(pod: str, round_: int, began: float, steps: range, attempt: int = 0
 
 
 def _hit(kind: str, job: str = "fit-0-1", began: float = 100.0) -> Hit:
-    return Hit(1, kind, job, "fit-0-1-worker-1", began, began)
+    return Hit("0-1", kind, job, "fit-0-1-worker-1", began, began)
 
 
 def _killed() -> Evidence:

@@ -2,14 +2,23 @@
 
 from itertools import islice
 
+import pytest
+
 from tests.campaign import plan
 from tests.campaign.kinds import BASIC, JOBS, KINDS
 
+STRIKERS = plan.strikers(2)
+
+
+def _struck(seed: int, striker: str, number: int) -> list[plan.Strike]:
+    return list(islice(plan.strikes(seed, striker, 2), number))
+
 
 def test_the_same_seed_gives_the_same_plan_and_another_seed_another() -> None:
-    first, again, other = (list(islice(plan.strikes(seed, 2), 200)) for seed in (7, 7, 8))
-    assert first == again
-    assert first != other
+    for striker in STRIKERS:
+        first, again, other = (_struck(seed, striker, 200) for seed in (7, 7, 8))
+        assert first == again
+        assert first != other
     assert list(islice(plan.jobs(7, 0), 20)) == list(islice(plan.jobs(7, 0), 20))
 
 
@@ -17,23 +26,37 @@ def test_the_lanes_run_different_jobs() -> None:
     assert list(islice(plan.jobs(7, 0), 10)) != list(islice(plan.jobs(7, 1), 10))
 
 
-def test_the_basic_kinds_come_first_and_every_kind_before_any_comes_twice() -> None:
-    names = [strike.kind for strike in islice(plan.strikes(3, 2), 3 * len(KINDS))]
-    assert {*names[: len(BASIC)]} == {*BASIC}
-    assert all(sorted(names[begin : begin + len(KINDS)]) == sorted(KINDS) for begin in (0, len(KINDS)))
+def test_the_strikers_strike_differently_and_no_number_comes_twice() -> None:
+    struck = [_struck(7, striker, 100) for striker in STRIKERS]
+    assert [each.kind for each in struck[0]] != [each.kind for each in struck[1]]
+    assert len({each.number for one in struck for each in one}) == 300
+
+
+@pytest.mark.parametrize("striker", STRIKERS)
+def test_the_basic_kinds_come_first_and_every_kind_before_any_comes_twice(striker: str) -> None:
+    kinds = {name for name, kind in KINDS.items() if kind.all_jobs == (striker == plan.CLUSTER)}
+    basic = kinds & {*BASIC}
+    names = [strike.kind for strike in _struck(3, striker, 3 * len(kinds))]
+    assert {*names[: len(basic)]} == basic
+    assert all(sorted(names[begin : begin + len(kinds)]) == sorted(kinds) for begin in (0, len(kinds)))
 
 
 def test_all_kinds_of_jobs_come_in_each_lane() -> None:
     assert {*islice(plan.jobs(3, 1), len(JOBS))} == {*JOBS}
 
 
-def test_each_fault_lasts_as_long_as_its_kind_may() -> None:
-    for strike in islice(plan.strikes(5, 2), 300):
+@pytest.mark.parametrize("striker", STRIKERS)
+def test_each_fault_lasts_as_long_as_its_kind_may(striker: str) -> None:
+    for strike in _struck(5, striker, 300):
         least, most = KINDS[strike.kind].seconds
         assert least <= strike.seconds <= most
         assert 0 <= strike.aim < 1
-        assert strike.lane in (0, 1)
+        assert strike.lane in ((0, 1) if striker == plan.CLUSTER else (int(striker),))
 
 
 def test_a_campaign_of_some_kinds_has_no_others() -> None:
-    assert {strike.kind for strike in islice(plan.strikes(5, 1, ["scaled", "edited"]), 20)} == {"scaled", "edited"}
+    struck = {
+        each: {strike.kind for strike in islice(plan.strikes(5, each, 1, ["scaled", "node-off"]), 20)} for each in "0c"
+    }
+    assert struck == {"0": {"scaled"}, "c": {"node-off"}}
+    assert list(plan.strikes(5, "c", 1, ["scaled"])) == []

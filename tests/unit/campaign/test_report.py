@@ -4,9 +4,9 @@ from tests.campaign.oracle import Evidence, Hit, Process, Verdict
 from tests.campaign.report import report
 
 HITS = [
-    Hit(1, "pod-deleted", "fit-0-1", "fit-0-1-worker-1", 1.0, 1.1),
-    Hit(2, "scaled", "fit-0-1", "", 2.0, 2.1),
-    Hit(3, "pod-deleted", "ps-1-1", "ps-1-1-ps-0", 3.0, 3.1),
+    Hit("0-1", "pod-deleted", "fit-0-1", "fit-0-1-worker-1", 1.0, 1.1),
+    Hit("0-2", "scaled", "fit-0-1", "", 2.0, 2.1),
+    Hit("0-3", "pod-deleted", "ps-1-1", "ps-1-1-ps-0", 3.0, 3.1),
 ]
 
 
