@@ -25,9 +25,11 @@ from typing import NoReturn
 from testbed import cluster as lab
 from testbed import release
 from testbed.cluster import Cluster
+from testbed.kube import Kube
 from testbed.shell import LabError
-from tests.campaign import jobs, plan
-from tests.campaign.faults import Faults, answering, heal
+from tests.campaign import clocks, jobs, plan
+from tests.campaign.disk import Disk
+from tests.campaign.faults import Faults, Place, answering, heal
 from tests.campaign.hits import Hits
 from tests.campaign.kinds import KINDS
 from tests.campaign.lane import Lane, said
@@ -37,6 +39,7 @@ from tests.campaign.report import report
 from tests.support.cluster.training import Training, local_storage
 
 LANES = 2
+OPERATOR = "tftraining-tftraining-operator"
 # Faults strike a job that trains; without one they wait.
 LOOK_SECONDS = 0.5
 
@@ -51,15 +54,37 @@ class Campaign:
         self._namespace = f"campaign-{options.seed}-{secrets.token_hex(2)}"
         self._began = time.monotonic()
         self._calm = threading.Event()  # nothing strikes any more
-        self._volume, self._claim = local_storage(self._namespace)
-        self._directory = cluster.shared / self._volume["metadata"]["name"]
-        self.hits = Hits()
-        self.lanes = [
-            Lane(cluster, self._namespace, self._directory, number, plan.jobs(options.seed, number), folder, self.tell)
-            for number in range(LANES)
+        self._storage = [
+            local_storage(self._namespace),
+            *(local_storage(self._namespace, f"disk-{n}") for n in range(LANES)),
         ]
-        for lane in self.lanes:
-            lane.hits = self.hits
+        self._directory = cluster.shared / self._storage[0][0]["metadata"]["name"]
+        self._disks = {str(number): self._disk(number) for number in range(LANES)}
+        directory = self._directory
+        self._place = Place(release.NAMESPACE, directory / "operators", directory / "clocks", self._disks)
+        self.hits = Hits()
+        self.lanes = [self._lane(number) for number in range(LANES)]
+
+    def _disk(self, number: int) -> Disk:
+        volume, _ = self._storage[number + 1]
+        name = volume["metadata"]["name"]
+        path = volume["spec"]["local"]["path"] = f"/run/{name}"
+        return Disk(self._nodes, Path(tempfile.gettempdir(), f"tftraining-{name}"), path)
+
+    def _lane(self, number: int) -> Lane:
+        _, claim = self._storage[number + 1]
+        return Lane(
+            self._cluster,
+            self._namespace,
+            self._directory / "jobs",
+            self._disks[str(number)].folder,
+            claim["metadata"]["name"],
+            number,
+            plan.jobs(self._options.seed, number),
+            self._folder,
+            self.tell,
+            hits=self.hits,
+        )
 
     def tell(self, line: str) -> None:
         """Print a line of the progress."""
@@ -99,17 +124,26 @@ class Campaign:
             thread.join()
 
     def _heal(self) -> None:
-        for each in heal(self._nodes, self._cluster.kube):
+        for each in heal(self._nodes, self._cluster.kube, self._disks.values()):
             self.tell(f"healed: {each}")
 
     def _prepare(self) -> None:
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         metadata = {"name": self._namespace, "labels": labels}
-        (self._directory / "records").mkdir(parents=True)
+        for name in ("jobs", "clocks", "operators"):
+            (self._directory / name).mkdir(parents=True)
+            (self._directory / name).chmod(0o777)
+        for disk in self._disks.values():
+            disk.make()
         program = jobs.config_map()
         program["metadata"]["namespace"] = self._namespace
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-        self._cluster.kube.apply(namespace, self._volume, self._claim, program)
+        storage = [each for pair in self._storage for each in pair]
+        library = clocks.build()
+        configs = [clocks.config_map(each, library) for each in (self._namespace, release.NAMESPACE)]
+        self._cluster.kube.apply(namespace, *storage, program, *configs)
+        folder = f"{lab.SHARED}/{self._directory.name}/operators"
+        clocks.give_to_operator(self._cluster.kube, release.NAMESPACE, OPERATOR, folder)
 
     def _strike(self, striker: str) -> None:
         """Strike until the end of the campaign, beside the other strikers."""
@@ -137,7 +171,7 @@ class Campaign:
         hit = Hit(strike.number, strike.kind, training.name, "", time.monotonic(), math.inf)
         self.hits.note(hit)
         try:
-            target = Faults(self._cluster, self._nodes, release.NAMESPACE, training, strike).strike_now()
+            target = Faults(self._cluster, self._nodes, self._place, training, strike).strike_now()
         except LabError as error:
             # It may have struck before the error: its costs are allowed for, and it is not counted.
             self.tell(f"{strike.number} {strike.kind}: missed: {str(error)[:150]}")
@@ -155,8 +189,17 @@ class Campaign:
             self._folder.mkdir(parents=True, exist_ok=True)
             words = ("--namespace", release.NAMESPACE, "--selector=app.kubernetes.io/name=tftraining-operator")
             (self._folder / "operator.log").write_text(said(kube, "logs", *words, "--prefix", "--tail=-1"))
+        try:
+            self._remove(kube)
+        finally:
+            for disk in self._disks.values():
+                disk.remove()
+
+    def _remove(self, kube: Kube) -> None:
         kube.kubectl("delete", "namespace", self._namespace, "--ignore-not-found", "--timeout=180s")
-        kube.kubectl("delete", "persistentvolume", self._volume["metadata"]["name"], "--ignore-not-found")
+        names = [volume["metadata"]["name"] for volume, _ in self._storage]
+        kube.kubectl("delete", "persistentvolume", *names, "--ignore-not-found")
+        clocks.take_from_operator(kube, release.NAMESPACE, OPERATOR)
 
 
 def _stop(number: int, frame: object) -> NoReturn:

@@ -5,18 +5,23 @@ It must never touch anything but the nodes of the lab's own cluster, and pods in
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
 
 from testbed.cluster import Cluster
 from testbed.kube import Kube
 from testbed.nodes import Nodes
 from testbed.shell import LabError
+from tests.campaign import clocks
+from tests.campaign.disk import Disk
 from tests.campaign.kinds import JOBS
 from tests.campaign.plan import Strike
 from tests.support.cluster.training import Manifest, Training
 
+T = TypeVar("T")
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 BACK_SECONDS = 180
 LOOK_SECONDS = 0.5
@@ -55,12 +60,22 @@ FILL = (
 
 
 @dataclass(frozen=True)
+class Place:
+    """What a campaign has brought along for its faults."""
+
+    operator: str  # its namespace
+    clocks: Path  # of its processes
+    job_clocks: Path
+    disks: Mapping[str, Disk]  # by the number of the lane
+
+
+@dataclass(frozen=True)
 class Faults:
     """The faults of one strike."""
 
     cluster: Cluster
     nodes: Nodes
-    operator: str  # its namespace
+    place: Place
     training: Training
     strike: Strike
 
@@ -77,6 +92,8 @@ class Faults:
             "program-killed": self._program_killed,
             "program-frozen": lambda: self._inside(FREEZE),
             "shm-filled": lambda: self._inside(FILL),
+            "disk-filled": self._disk_filled,
+            "launcher-clock-moved": self._launcher_clock_moved,
             "launcher-killed": self._launcher_killed,
             "launcher-frozen": self._launcher_frozen,
             "pod-deleted": lambda: self._on_pod("delete", "pod", "--wait=false"),
@@ -84,6 +101,7 @@ class Faults:
             "pod-evicted": self._pod_evicted,
             "pod-relabelled": self._pod_relabelled,
             "operator-killed": self._operator_killed,
+            "operator-clock-moved": self._operator_clock_moved,
             "leader-killed": self._leader_killed,
             "control-plane-paused": lambda: self._paused(control_plane(self.training.kube)),
             "node-paused": lambda: self._paused(self._node()),
@@ -108,6 +126,10 @@ class Faults:
         if not names:
             raise LabError(f"there is no {what}")
         return sorted(names)[int(self.strike.aim * len(names))]
+
+    def _one_of(self, ways: Sequence[T]) -> T:
+        """One of several ways, which does not depend on the choice of the pod."""
+        return ways[int(self.strike.aim * 997) % len(ways)]
 
     def _pod(self, running: bool = True) -> Manifest:
         pods = self.training.kube.get("pods", *self._here, "--selector", self.training.selector)["items"]
@@ -162,6 +184,31 @@ class Faults:
                     return
                 time.sleep(LOOK_SECONDS)
 
+    def _disk_filled(self) -> str:
+        self._alive()
+        disk = self.place.disks[self.training.name.split("-")[1]]
+        with disk.filled():
+            time.sleep(self.strike.seconds)
+        return str(disk.folder)
+
+    def _launcher_clock_moved(self) -> str:
+        return self._clock_moved(self.place.job_clocks, str(self._pod()["metadata"]["name"]))
+
+    def _operator_clock_moved(self) -> str:
+        return self._clock_moved(self.place.clocks, self._choose(self._operator_pods(), "operator"))
+
+    def _clock_moved(self, folder: Path, pod: str) -> str:
+        seconds = self._one_of(clocks.OFFSETS)
+        try:
+            clocks.move(folder, pod, seconds)
+        except FileNotFoundError as error:
+            raise LabError(f"{pod} has not started yet") from error
+        try:
+            time.sleep(self.strike.seconds)
+        finally:
+            clocks.move(folder, pod, 0)
+        return f"{pod} {seconds:+d} s"
+
     def _on_pod(self, verb: str, kind: str, *words: str) -> str:
         pod = str(self._pod(running=False)["metadata"]["name"])
         self.training.kube.kubectl(verb, kind, pod, *self._here, *words)
@@ -174,8 +221,9 @@ class Faults:
 
     def _pod_relabelled(self) -> str:
         pod = str(self._pod(running=False)["metadata"]["name"])
-        self.training.kube.kubectl("label", "pod", pod, *self._here, "tftraining.dev/job-name-")
-        return pod
+        label = self._one_of(["tftraining.dev/job-name-", "tftraining.dev/job-name=another", "tftraining.dev/role-"])
+        self.training.kube.kubectl("label", "pod", pod, *self._here, "--overwrite", label)
+        return f"{pod} {label}"
 
     # One job, as its owner
 
@@ -236,7 +284,7 @@ class Faults:
     # The operator
 
     def _operator_pods(self) -> list[str]:
-        pods = self.training.kube.get("pods", "--namespace", self.operator)["items"]
+        pods = self.training.kube.get("pods", "--namespace", self.place.operator)["items"]
         return [
             pod["metadata"]["name"]
             for pod in pods
@@ -245,7 +293,7 @@ class Faults:
 
     def _kill_operator(self, pod: str) -> str:
         self.training.kube.kubectl(
-            "delete", "pod", pod, "--namespace", self.operator, "--force", "--grace-period=0", "--wait=false"
+            "delete", "pod", pod, "--namespace", self.place.operator, "--force", "--grace-period=0", "--wait=false"
         )
         return pod
 
@@ -253,7 +301,7 @@ class Faults:
         return self._kill_operator(self._choose(self._operator_pods(), "operator"))
 
     def _leader_killed(self) -> str:
-        leases = self.training.kube.get("leases", "--namespace", self.operator)["items"]
+        leases = self.training.kube.get("leases", "--namespace", self.place.operator)["items"]
         holders = {str(each["spec"].get("holderIdentity", "")).rpartition("_")[0] for each in leases}
         return self._kill_operator(self._choose([*holders & {*self._operator_pods()}], "leader"))
 
@@ -293,6 +341,8 @@ class Faults:
             time.sleep(self.strike.seconds)
         finally:
             self.nodes.start(node, self.training.kube)
+            for disk in self.place.disks.values():
+                disk.share(node)
             self.training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", f"--timeout={BACK_SECONDS}s")
         return node
 
@@ -352,7 +402,7 @@ def answering(kube: Kube) -> None:
     patiently(lambda: kube.kubectl("get", "--raw", "/readyz"))
 
 
-def heal(nodes: Nodes, kube: Kube) -> list[str]:
+def heal(nodes: Nodes, kube: Kube, disks: Iterable[Disk]) -> list[str]:
     """Let all nodes run, connected and unhindered; what had to be healed."""
     healed = []
     for node in nodes.all(state="paused"):
@@ -362,6 +412,8 @@ def heal(nodes: Nodes, kube: Kube) -> list[str]:
         nodes.start(node, kube)
         healed.append(f"{node} was off")
     for node in nodes.all():
+        for disk in disks:
+            disk.share(node)
         _connect(nodes, node)
         with suppress(LabError):  # the interface has no such discipline
             nodes.execute(node, "tc", "qdisc", "del", "dev", INTERFACE, "root")

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from tests.campaign import clocks
 from tests.campaign.kinds import JOBS, STEPS_PER_EPOCH
 from tests.campaign.oracle import Process
 from tests.support.cluster.training import Manifest
@@ -14,7 +15,7 @@ from tests.support.repository import REPOSITORY
 
 PROGRAM = Path(__file__).with_name("program.py")
 CONFIG_MAP = "campaign-program"
-MOUNT = "/training"
+RECORDS, RECORDS_CLAIM = "/records", "training"
 EXAMPLES = {
     "fit": "multi-worker-digits.yaml",
     "custom": "multi-worker-custom-loop.yaml",
@@ -44,12 +45,15 @@ def config_map() -> Manifest:
     }
 
 
-def manifest(name: str, kind: str, image: str) -> Manifest:
-    """A job of this kind: an example of the repository with the campaign's program."""
+def manifest(name: str, kind: str, image: str, claim: str) -> Manifest:
+    """A job of this kind: an example of the repository with the campaign's program.
+
+    Its storage is a small disk, which can be full; its records are elsewhere.
+    """
     job: Manifest = yaml.safe_load((REPOSITORY / "examples" / EXAMPLES[kind]).read_text())
     spec = job["spec"]
     job["metadata"] = {"name": name}
-    spec["storage"]["directory"] = name
+    spec["storage"] |= {"directory": name, "volume": {"persistentVolumeClaim": {"claimName": claim}}}
     spec["replicaSpecs"]["worker"]["replicas"] = JOBS[kind].workers
     if kind == "elastic":
         spec["minReplicas"] = 2
@@ -60,14 +64,21 @@ def manifest(name: str, kind: str, image: str) -> Manifest:
     pod["terminationGracePeriodSeconds"] = GRACE_SECONDS
     # A small /dev/shm of the campaign's own can be filled without taking the memory of the container.
     shm = {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": SHM_SIZE}}
-    pod["volumes"] = [{"name": "program", "configMap": {"name": CONFIG_MAP}}, shm]
+    records = {"name": "records", "persistentVolumeClaim": {"claimName": RECORDS_CLAIM}}
+    pod["volumes"] = [{"name": "program", "configMap": {"name": CONFIG_MAP}}, shm, records, clocks.LIBRARY_VOLUME]
     [container] = pod["containers"]
     length = ["--epochs", str(JOBS[kind].epochs), "--steps-per-epoch", str(STEPS_PER_EPOCH)]
     container |= {
         "image": image,
         "command": ["python", f"/program/{PROGRAM.name}", *OPTIONS[kind], *length, "--directory", "$(TFTRAINING_DIR)"],
-        "env": [{"name": "CAMPAIGN_RECORDS", "value": f"{MOUNT}/records/{name}"}],
-        "volumeMounts": [{"name": "program", "mountPath": "/program"}, {"name": "shm", "mountPath": "/dev/shm"}],
+        "env": [{"name": "CAMPAIGN_RECORDS", "value": f"{RECORDS}/{name}"}, *clocks.environment()],
+        "volumeMounts": [
+            {"name": "program", "mountPath": "/program"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+            {"name": "records", "mountPath": RECORDS, "subPath": "jobs"},
+            {"name": "records", "mountPath": clocks.CLOCKS, "subPath": "clocks"},
+            clocks.LIBRARY_MOUNT,
+        ],
     }
     return job
 

@@ -29,6 +29,9 @@ KINDS = {
         Kind("program-frozen", restarts=False, seconds=(1, 8)),
         # Backups in memory may fail meanwhile; the training may not.
         Kind("shm-filled", restarts=False, seconds=(1, 8)),
+        # Shorter than two starts of a program, with an epoch each: three equal failures at a step would end the job.
+        Kind("disk-filled", charges=2, seconds=(0.5, 3)),
+        Kind("launcher-clock-moved", restarts=False, seconds=(1, 8)),
         Kind("launcher-killed", charges=1, disruptions=1),
         # The others give a silent launcher up, and a launcher that is silent for longer is a lost pod for its probe.
         Kind("launcher-frozen", disruptions=1, seconds=(1, 8)),
@@ -38,6 +41,7 @@ KINDS = {
         Kind("pod-relabelled", disruptions=1),
         Kind("operator-killed", restarts=False, all_jobs=True),
         Kind("leader-killed", restarts=False, all_jobs=True),
+        Kind("operator-clock-moved", restarts=False, all_jobs=True, seconds=(1, 12)),
         Kind("api-server-killed", restarts=False, all_jobs=True),
         Kind("etcd-killed", restarts=False, all_jobs=True),
         Kind("controller-manager-killed", restarts=False, all_jobs=True),

@@ -30,7 +30,9 @@ class Lane:
 
     cluster: Cluster
     namespace: str
-    volume: Path  # the storage of all jobs, on this machine
+    records: Path  # what the programs of all jobs note, on this machine
+    volume: Path  # the storage of the jobs, on this machine
+    claim: str  # the same in the cluster
     number: int
     kinds: Iterator[str]
     folder: Path  # for the evidence of jobs with complaints
@@ -65,11 +67,11 @@ class Lane:
         self._made += 1
         name = f"{kind}-{self.number}-{self._made}"
         training = Training(self.cluster.kube, self.namespace, name)
-        records = self.volume / "records" / name
+        records = self.records / name
         records.mkdir()
         records.chmod(0o777)
         evidence = Evidence(name, kind, time.monotonic(), 0.0)
-        manifest = jobs.manifest(name, kind, self.cluster.images[1])
+        manifest = jobs.manifest(name, kind, self.cluster.images[1], self.claim)
         manifest["metadata"]["namespace"] = self.namespace
         patiently(lambda: self.cluster.kube.apply(manifest))
         self.tell(f"{name}: begun")

@@ -1,5 +1,7 @@
 /* A process's wall clock, moved: preloaded, this adds to CLOCK_REALTIME the seconds that lie in the shared file
- * $TESTS_CLOCK, whenever they change. CLOCK_MONOTONIC stays as it is, as when a machine's clock is set.
+ * $TESTS_CLOCK, whenever they change. CLOCK_MONOTONIC stays as it is, as when a machine's clock is set. A missing file is
+ * made. With $TESTS_CLOCK_PID only the process of this number has the moved clock, and not what it starts: the kernel
+ * waits by its own clock, and a program that waits until a moment of the moved one would wait for too long.
  *
  * It includes no headers and links nothing, so that a bare compiler is enough. */
 
@@ -8,19 +10,33 @@ struct timeval { long seconds, microseconds; };
 
 extern void *dlsym(void *, const char *);
 extern char *getenv(const char *);
+extern int atoi(const char *);
+extern int getpid(void);
 extern int open(const char *, int, ...);
+extern int ftruncate(int, long);
 extern void *mmap(void *, unsigned long, int, int, int, long);
 
 #define NEXT ((void *) -1L) /* RTLD_NEXT */
 
 static volatile long *moved;
+static int only;
 
 __attribute__((constructor)) static void begin(void) {
-    const char *path = getenv("TESTS_CLOCK");
-    moved = mmap(0, sizeof(long), 1 /* PROT_READ */, 1 /* MAP_SHARED */, open(path ? path : "", 0), 0);
+    const char *path = getenv("TESTS_CLOCK"), *pid = getenv("TESTS_CLOCK_PID");
+    int file = open(path ? path : "", 0 /* O_RDONLY */);
+    only = pid ? atoi(pid) : 0;
+    if (only && only != getpid()) return;
+    if (file < 0 && path) {
+        file = open(path, 2 | 0100 /* O_RDWR | O_CREAT */, 0666);
+        ftruncate(file, sizeof(long));
+    }
+    moved = mmap(0, sizeof(long), 1 /* PROT_READ */, 1 /* MAP_SHARED */, file, 0);
 }
 
-static long seconds(void) { return moved == 0 || moved == (void *) -1L ? 0 : *moved; }
+static long seconds(void) {
+    if (moved == 0 || moved == (void *) -1L || (only && only != getpid())) return 0;
+    return *moved;
+}
 
 int clock_gettime(int clock, struct timespec *at) {
     static int (*real)(int, struct timespec *);

@@ -11,12 +11,13 @@ from tests.campaign.oracle import Process
 
 @pytest.mark.parametrize("kind", JOBS)
 def test_each_kind_is_an_example_that_runs_the_program_of_the_campaign(kind: str) -> None:
-    job = jobs.manifest("a-job", kind, "an-image")
+    job = jobs.manifest("a-job", kind, "an-image", "disk-0")
     [container] = job["spec"]["template"]["spec"]["containers"]
     words = container["command"]
     assert words[:2] == ["python", "/program/program.py"]
     assert words[words.index("--epochs") + 1] == str(JOBS[kind].epochs)
-    assert container["env"] == [{"name": "CAMPAIGN_RECORDS", "value": "/training/records/a-job"}]
+    assert container["env"][0] == {"name": "CAMPAIGN_RECORDS", "value": "/records/a-job"}
+    assert job["spec"]["storage"]["volume"] == {"persistentVolumeClaim": {"claimName": "disk-0"}}
     assert (job["spec"]["replicaSpecs"]["worker"]["replicas"], container["image"]) == (JOBS[kind].workers, "an-image")
 
 
