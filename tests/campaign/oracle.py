@@ -15,6 +15,10 @@ LEAST_ACCURACY = 0.85
 # all members of its round.
 LATE_NOTES = 1
 AFTER_SECONDS = 60.0
+# What a fault surely counts as, if it stops a program that trains, and no other fault takes part in that.
+SURELY = {"counted": ("program-killed",), "disruptions": ("pod-deleted", "pod-deleted-by-force", "pod-evicted")}
+# A fault may have its effect when it is over: a pod ends after its grace period, a silent member is given up.
+EFFECT_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ def of_job(hits: Sequence[Hit], job: str, began: float, ended: float) -> list[Hi
 
 def judge(evidence: Evidence) -> list[str]:
     """All complaints about a job."""
-    rules = (_end, _rounds, _steps, _costs, _undisturbed, _leftovers)
+    rules = (_end, _rounds, _steps, _costs, _least_costs, _undisturbed, _leftovers)
     return [*contradictions(evidence.statuses), *(complaint for rule in rules for complaint in rule(evidence))]
 
 
@@ -162,6 +166,37 @@ def _costs(evidence: Evidence) -> Iterator[str]:
     again = [each for each in evidence.processes if each.key[1] > 1]
     if again and not restarts and not any(kind.name in ("scaled", "suspended") for kind in kinds):
         yield f"{again[0].pod} ran in round {again[0].key}, and the status counts no restart"
+
+
+def sure(evidence: Evidence, name: str) -> list[Hit]:
+    """The faults that surely count as one restart of this name."""
+    return [hit for hit in evidence.hits if hit.kind in SURELY[name] and hit.struck and _alone(evidence, hit)]
+
+
+def _alone(evidence: Evidence, hit: Hit) -> bool:
+    """Whether this fault alone has ended a program that made steps, and that had a successor."""
+    own = [each for each in evidence.processes if each.pod == hit.target]
+    before = [each for each in own if each.started < hit.began]
+    after = own[len(before) : len(before) + 1]
+    if not before or not after or after[0].started < hit.ended or not before[-1].steps:
+        return False
+    (first, _), (last, _) = before[-1].steps[0], before[-1].steps[-1]
+    if not first < hit.began < last + EFFECT_SECONDS:
+        return False
+    return not any(
+        other is not hit and other.began <= after[0].started and other.ended + EFFECT_SECONDS >= hit.began
+        for other in evidence.hits
+        if KINDS[other.kind].restarts
+    )
+
+
+def _least_costs(evidence: Evidence) -> Iterator[str]:
+    """What surely counts is counted."""
+    for name in SURELY:
+        least, counted = sure(evidence, name), count(evidence.end, name)
+        if counted < len(least):
+            caused = ", ".join(f"{hit.kind} ({hit.target})" for hit in least)
+            yield f"restarts.{name} is {counted}, and surely {len(least)} were caused: {caused}"
 
 
 def _undisturbed(evidence: Evidence) -> Iterator[str]:

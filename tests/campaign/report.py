@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.campaign.oracle import Hit, Verdict
+from tests.campaign.oracle import SURELY, Hit, Verdict, sure
 
 
 def report(
@@ -20,6 +20,8 @@ def report(
         "missed_by_kind": _counted(hit.kind for hit in hits if not hit.struck),
         "jobs": len(verdicts),
         "jobs_by_kind": _counted(verdict.evidence.kind for verdict in verdicts),
+        "surely_counted": {name: sum(len(sure(verdict.evidence, name)) for verdict in verdicts) for name in SURELY},
+        "accuracy": _accuracies(verdicts),
         "restarts": sum(len({each.key for each in verdict.evidence.processes}) - 1 for verdict in verdicts),
         "verdict": "wrong" if wrong or not verdicts else "right",
     }
@@ -27,6 +29,14 @@ def report(
         again = f"make campaign SEED={seed} MINUTES={minutes:g}"
         told |= {"complaints": wrong, "evidence": folder, "again": again}
     return told
+
+
+def _accuracies(verdicts: Sequence[Verdict]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for verdict in verdicts:
+        if verdict.evidence.result is not None:
+            found.setdefault(verdict.evidence.kind, []).append(round(verdict.evidence.result["accuracy"], 4))
+    return dict(sorted(found.items()))
 
 
 def _counted(names: Any) -> dict[str, int]:

@@ -1,12 +1,13 @@
 """The oracle of a campaign: a job that went well has no complaints, and each thing that goes wrong has its own."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.campaign.kinds import JOBS
-from tests.campaign.oracle import Evidence, Hit, Process, judge, of_job
+from tests.campaign.oracle import Evidence, Hit, Process, judge, of_job, sure
 
 EPOCHS, LAST = JOBS["fit"].epochs, JOBS["fit"].steps
 HALF = LAST // 2
@@ -21,8 +22,8 @@ def _process(pod: str, round_: int, began: float, steps: range, attempt: int = 0
     return Process(pod, attempt, round_, began, made)
 
 
-def _hit(kind: str, job: str = "fit-0-1", began: float = 100.0) -> Hit:
-    return Hit("0-1", kind, job, "fit-0-1-worker-1", began, began)
+def _hit(kind: str, job: str = "fit-0-1", began: float = 100.0, target: str = "fit-0-1-worker-1") -> Hit:
+    return Hit("0-1", kind, job, target, began, began)
 
 
 def _killed() -> Evidence:
@@ -32,7 +33,7 @@ def _killed() -> Evidence:
     processes += [_process(pod, 2, 1000.0, second) for pod in ("w-0", "w-1")]
     ended = _status(phase="Succeeded", restarts={"counted": 1, "inPlace": 1, "disruptions": 0, "recreated": 0})
     result = {"epochs": EPOCHS, "accuracy": 0.95}
-    hits = [_hit("program-killed"), _hit("operator-killed")]
+    hits = [_hit("program-killed", began=float(HALF), target="w-1"), _hit("operator-killed")]
     return Evidence("fit-0-1", "fit", 0.0, 2000.0, [_status(), ended], processes, hits, result)
 
 
@@ -82,6 +83,15 @@ def _charged_too_much(evidence: Evidence) -> None:
     evidence.statuses[-1] = {**evidence.end, "restarts": {**evidence.end["restarts"], "counted": 2}}
 
 
+def _charged_too_little(evidence: Evidence) -> None:
+    evidence.statuses[-1] = {**evidence.end, "restarts": {"counted": 0, "inPlace": 1}}
+
+
+def _a_disruption_too_few(evidence: Evidence) -> None:
+    evidence.hits = [_hit("pod-evicted", began=float(HALF), target="w-0")]
+    evidence.statuses[-1] = {**evidence.end, "restarts": {"counted": 0, "recreated": 1}}
+
+
 def _a_disruption_too_many(evidence: Evidence) -> None:
     evidence.statuses[-1] = {**evidence.end, "restarts": {**evidence.end["restarts"], "disruptions": 1}}
 
@@ -122,6 +132,8 @@ WRONG: dict[str, Callable[[Evidence], None]] = {
     "two rounds at once: w-1 made": _two_rounds,
     "two rounds at once: w-0 made": _two_of_a_member,
     "2 restarts are charged, and 1 were caused": _charged_too_much,
+    "restarts.counted is 0, and surely 1 were caused: program-killed (w-1)": _charged_too_little,
+    "restarts.disruptions is 0, and surely 1 were caused: pod-evicted (w-0)": _a_disruption_too_few,
     "1 disruptions are counted, and 0 were caused": _a_disruption_too_many,
     "the status counts no restart": _uncounted,
     "and nothing but this was done": _restarted_by_the_operator,
@@ -144,6 +156,29 @@ def test_a_step_that_is_noted_late_by_a_program_that_stood_still_is_no_second_ro
     *made, (_, last) = evidence.processes[1].steps
     evidence.processes[1] = Process("w-1", 0, 1, 0.0, [*made, (1005.0, last)])
     assert judge(evidence) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"other": _hit("node-paused", began=HALF + 100.0)},  # before the successor has started
+        {"other": _hit("pod-deleted", began=HALF - 20.0)},  # its effect may come only now
+        {"target": ""},  # it found nothing
+        {"began": 950.0},  # the program has made no step for long
+        {"target": "w-2"},  # which made no steps
+    ],
+    ids=str,
+)
+def test_a_fault_that_may_have_had_no_effect_of_its_own_counts_not_surely(change: dict[str, Any]) -> None:
+    evidence = _killed()
+    others = [other] if (other := change.pop("other", None)) else []
+    evidence.hits = [replace(evidence.hits[0], **change), *others]
+    assert sure(evidence, "counted") == []
+
+
+def test_a_fault_that_alone_ends_a_program_counts_surely() -> None:
+    evidence = _killed()
+    assert sure(evidence, "counted") == [evidence.hits[0]]
 
 
 def test_rounds_begin_again_with_each_attempt() -> None:
