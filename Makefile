@@ -134,6 +134,7 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
+	@$(MAKE) --no-print-directory test-upgrade
 	@$(MAKE) --no-print-directory test-kubernetes MINORS=1.36
 	@$(MAKE) --no-print-directory campaign MINUTES=3
 

@@ -2,7 +2,9 @@
 
 `python -m tests.upgrade --from REVISION` takes the earlier operator, chart and definition of the resource from Git, and
 runs both versions against a real API server, as a rolling update does: the new process stands by before the old one
-ends. Training jobs must keep their pods each way, and each version must replace a pod that is lost.
+ends. A version without leader election is replaced by a process that waits for the end of the old pod, and rolled back
+to when nobody runs any more, as its strategy Recreate does. Training jobs must keep their pods each way, and each
+version must replace a pod that is lost.
 """
 
 import argparse
@@ -31,6 +33,13 @@ ELECTION = {
     "TFTRAINING_LEADER_ELECTION": f"{OPERATOR_NAMESPACE}/operator-tftraining-operator",
     "TFTRAINING_OPERATOR_PODS": ",".join(map("=".join, OPERATOR_PODS.items())),
 }
+# The pod of an operator without election, which its successors find by the label that it lacks.
+PODS = f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods"
+OLD_POD = {
+    "metadata": {"name": "old", "labels": OPERATOR_PODS},
+    "spec": {"containers": [{"name": "operator", "image": "old"}]},
+}
+WAITS = "waiting to lead: the operator's pod old"
 PACKAGES = ("api", "operator", "trainer", "client")
 # A successor looks at each job when it leads; nothing may change in any of the passes that follow.
 LOOK_PASSES = 2
@@ -51,6 +60,17 @@ class Version:
         told = subprocess.run(command, check=True, env={"PYTHONPATH": path}, stdout=subprocess.PIPE, text=True).stdout
         assert told.startswith(str(self.root)), f"{told.strip()} is not of {self.name}"
         return path
+
+    @property
+    def elects(self) -> bool:
+        """Whether its operators elect a leader."""
+        return (
+            "leader-election" in (self.root / CHART.relative_to(REPOSITORY) / "templates/deployment.yaml").read_text()
+        )
+
+    def leads(self, operator: OperatorProcess) -> bool:
+        """Whether an operator of this version works on jobs; one without election does so when it is ready."""
+        return not self.elects or operator.metric("tftraining_leader") == 1
 
     def install(self, plane: ControlPlane) -> Path:
         """Apply its definition of the resource and its roles; the kubeconfig of the operator."""
@@ -78,10 +98,25 @@ class Cluster:
         self._stack = stack
         self._leader: OperatorProcess | None = None
         self._count = 0
+        self._old_pod = False
 
     def roll_to(self, version: Version) -> OperatorProcess:
-        """Start this version as a standby, stop the leader, and wait until the new one leads."""
+        """Let this version follow on the leader, as its Deployment does, and wait until it leads."""
         kubeconfig = version.install(self.plane)
+        if not version.elects:
+            self._stop_leader()
+        operator = self._start(version, kubeconfig)
+        if self._old_pod:
+            wait_until(lambda: WAITS in operator.log_text(), f"{version.name} waits for the end of the old pod")
+        self._stop_leader()
+        wait_until(lambda: version.leads(operator), f"{version.name} leads", TAKE_OVER_SECONDS)
+        self._leader = operator
+        if not version.elects:
+            self.plane.request("POST", PODS, OLD_POD)
+            self._old_pod = True
+        return operator
+
+    def _start(self, version: Version, kubeconfig: Path) -> OperatorProcess:
         self._count += 1
         folder = self.plane.directory / f"operator-{self._count}"
         folder.mkdir()
@@ -89,12 +124,17 @@ class Cluster:
         operator = OperatorProcess(kubeconfig, folder, POD_NAME=f"pod-{self._count}", PYTHONPATH=path, **ELECTION)
         self._stack.callback(operator.kill)
         operator.start()
-        if self._leader is not None:
-            self._leader.terminate(20)
-            read(self._leader)
-        wait_until(lambda: operator.metric("tftraining_leader") == 1, f"{version.name} leads", TAKE_OVER_SECONDS)
-        self._leader = operator
         return operator
+
+    def _stop_leader(self) -> None:
+        if self._leader is None:
+            return
+        self._leader.terminate(20)
+        read(self._leader)
+        if self._old_pod:
+            self.plane.request("DELETE", f"{PODS}/old", {"gracePeriodSeconds": 0})
+            self._old_pod = False
+        self._leader = None
 
 
 def read(operator: OperatorProcess) -> None:
