@@ -136,6 +136,7 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(DURING) $(RUN)pytest tests/cluster
 	@$(MAKE) --no-print-directory test-upgrade
 	@$(MAKE) --no-print-directory test-kubernetes MINORS=1.36
+	@$(DURING) $(RUN)python -m tests.campaign.seeds
 	@$(MAKE) --no-print-directory campaign MINUTES=3
 
 release-files: programs  ## The files of a release in dist/: wheel, sdist, chart, install.yaml, notes, SBOMs of make audit, checksums.
