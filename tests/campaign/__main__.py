@@ -34,7 +34,7 @@ from tests.campaign.faults import Faults, Place, answering, heal
 from tests.campaign.hits import Hits
 from tests.campaign.kinds import KINDS
 from tests.campaign.lane import Lane, said
-from tests.campaign.oracle import Hit
+from tests.campaign.oracle import Evidence, Hit, Verdict
 from tests.campaign.plan import Strike
 from tests.campaign.report import report
 from tests.support.cluster.training import Training, local_storage
@@ -64,6 +64,7 @@ class Campaign:
         directory = self._directory
         self._place = Place(release.NAMESPACE, directory / "operators", directory / "clocks", self._disks)
         self.hits = Hits()
+        self.broken: list[Verdict] = []  # of strikers that stopped early
         self.lanes = [self._lane(number) for number in range(LANES)]
 
     def _disk(self, number: int) -> Disk:
@@ -147,7 +148,16 @@ class Campaign:
         clocks.give_to_operator(self._cluster.kube, release.NAMESPACE, OPERATOR, folder)
 
     def _strike(self, striker: str) -> None:
-        """Strike until the end of the campaign, beside the other strikers."""
+        """Strike until the end of the campaign, beside the other strikers. A striker that stops early is a complaint:
+        fewer faults would strike, and nobody would notice."""
+        try:
+            self._strikes(striker)
+        except Exception as error:
+            nothing = Evidence(f"striker-{striker}", "none", 0.0, 0.0)
+            self.broken.append(Verdict(nothing, [f"the striker has stopped: {error!r}"]))
+            self.tell(f"striker {striker}: {error!r}")
+
+    def _strikes(self, striker: str) -> None:
         for strike in plan.strikes(self._options.seed, striker, LANES, self._options.kinds):
             if self._calm.wait(strike.after):
                 return
@@ -175,18 +185,22 @@ class Campaign:
             target = Faults(self._cluster, self._nodes, self._place, training, strike).strike_now()
         except LabError as error:
             # It may have struck before the error: its costs are allowed for, and it is not counted.
-            self.tell(f"{strike.number} {strike.kind}: missed: {str(error)[:150]}")
+            self.tell(f"{strike.number} {strike.kind}: missed: {str(error).splitlines()[-1][-150:]}")
             target = ""
         ended = time.monotonic()
         self.hits.note(dataclasses.replace(hit, target=target, ended=ended))
         if target:
             self.tell(f"{strike.number} {strike.kind}: {target} ({ended - hit.began:.1f} s)")
 
+    def verdicts(self) -> list[Verdict]:
+        """On all jobs that have ended, and on strikers that stopped early."""
+        return [*self.broken, *(verdict for lane in self.lanes for verdict in lane.verdicts)]
+
     def tidy(self) -> None:
         """Remove the namespace and the storage, and keep the operator's logs if anything was wrong."""
         answering(self._cluster.kube)
         kube = self._cluster.kube
-        if any(verdict.complaints for lane in self.lanes for verdict in lane.verdicts):
+        if any(verdict.complaints for verdict in self.verdicts()):
             self._folder.mkdir(parents=True, exist_ok=True)
             words = ("--namespace", release.NAMESPACE, "--selector=app.kubernetes.io/name=tftraining-operator")
             (self._folder / "operator.log").write_text(said(kube, "logs", *words, "--prefix", "--tail=-1"))
@@ -237,7 +251,7 @@ def _run(cluster: Cluster, options: argparse.Namespace) -> int:
         campaign.run()
     finally:
         campaign.tidy()
-    verdicts = [verdict for lane in campaign.lanes for verdict in lane.verdicts]
+    verdicts = campaign.verdicts()
     print(json.dumps(report(options.seed, options.minutes, campaign.hits.all(), verdicts, str(folder))))
     return int(any(verdict.complaints for verdict in verdicts))
 

@@ -317,7 +317,8 @@ class Faults:
     def _node(self) -> str:
         """A worker node; that of a pod of the job, if it has any."""
         with suppress(LabError):
-            return str(self._pod(running=False)["spec"]["nodeName"])
+            if node := self._pod(running=False)["spec"].get("nodeName"):  # none before the pod is scheduled
+                return str(node)
         return self._choose(self.nodes.workers(), "node")
 
     def _unit_killed(self, unit: str) -> str:

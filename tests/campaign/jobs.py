@@ -96,6 +96,7 @@ def _process(text: str) -> Process | None:
             lines.append(json.loads(line))
     if not lines or "round" not in lines[0]:
         return None
-    start, *steps = lines
-    made = [(each["at"], each["step"]) for each in steps if "step" in each]
-    return Process(start["pod"], start["attempt"], start["round"], start["at"], made)
+    start, *notes = lines
+    made = [(each["at"], each["step"]) for each in notes if "step" in each]
+    error = next((each["error"] for each in notes if "error" in each), "")
+    return Process(start["pod"], start["attempt"], start["round"], start["at"], made, error)

@@ -152,6 +152,7 @@ def _logs(training: Training) -> dict[str, str]:
     here = ("--namespace", training.namespace)
     words = {
         "pods.log": ("logs", "--selector", training.selector, *here, "--prefix", "--tail=-1", "--all-containers"),
+        "network.yaml": ("get", "services,endpointslices,networkpolicies", *here, "--output=yaml"),
         "pods.yaml": ("get", "pods", *here, "--output=yaml"),
         "events.txt": ("get", "events", *here, "--sort-by=.lastTimestamp"),
         "job.yaml": ("get", "tftrainingjob", training.name, *here, "--output=yaml"),

@@ -30,6 +30,7 @@ class Process:
     round: int
     started: float
     steps: Sequence[tuple[float, int]] = ()
+    error: str = ""  # the traceback that ended it
 
     @property
     def key(self) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import time
+import traceback
 import uuid
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,10 @@ class Notes:
     def step(self, step: int) -> None:
         """Note that this step is made."""
         self._write(step=step)
+
+    def error(self, text: str) -> None:
+        """Note the traceback that ends this process: its pod, and with it the log, may be gone at the judgement."""
+        self._write(error=text)
 
     def _write(self, **fields: Any) -> None:
         os.write(self._file, (json.dumps({"at": time.monotonic(), **fields}) + "\n").encode())
@@ -71,4 +76,8 @@ if __name__ == "__main__":
     tf_keras.Model.fit = fit
     TrainingLog.reach = reach  # type: ignore[method-assign]
     example = importlib.import_module(f"tftraining.examples.{sys.argv.pop(1)}")
-    sys.exit(example.main())
+    try:
+        sys.exit(example.main())
+    except Exception:
+        NOTES.error(traceback.format_exc())
+        raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import threading
 import time
@@ -146,6 +147,19 @@ async def test_a_round_whose_members_make_no_copies_frees_the_memory_of_earlier_
         (one.store.directory / "free-0").write_bytes(b"reserved")
         one.begin_round(None)
         assert one.files() == [] and not (one.store.directory / "free-0").exists()
+
+
+async def test_without_room_for_its_files_a_program_takes_part_in_the_votes_only_if_all_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with member(tmp_path) as own:
+
+        def full(_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(own.store, "request", full)
+        assert own.begin_round(None) == {}
+        assert told(own.begin_round(order([1, 40])))["restore"] is None
 
 
 async def test_a_round_whose_members_make_no_copies_tells_the_program_nothing(tmp_path: Path) -> None:

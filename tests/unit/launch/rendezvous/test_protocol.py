@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 
+from tftraining.launch.rendezvous import protocol
 from tftraining.launch.rendezvous.protocol import (
     CHUNK_BYTES,
     FRAME_BYTES,
@@ -17,6 +20,7 @@ from tftraining.launch.rendezvous.protocol import (
     ProtocolError,
     accept,
     connect,
+    open_connection,
 )
 
 SECRET = b"secret"
@@ -48,6 +52,41 @@ async def channels() -> AsyncIterator[tuple[Channel, Channel, Frame]]:
         near = await connect(*member, SECRET, {"type": "hello"})
         far, first = await there
         yield far, near, first
+
+
+@contextmanager
+def silent_server() -> Iterator[tuple[str, int]]:
+    """An address that answers no connection, as that of a pod that is gone: the queue of its listener is full."""
+    with socket.create_server(("127.0.0.2", 0), backlog=0) as server, ExitStack() as stack:
+        address = server.getsockname()
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        yield address
+
+
+async def test_the_next_address_of_a_name_is_tried_when_the_first_one_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with silent_server() as (gone, port):
+        server = await asyncio.start_server(lambda _, writer: writer.transport.abort(), "127.0.0.1", port)
+
+        loop = asyncio.get_running_loop()
+        look_up = loop.getaddrinfo
+
+        async def late_dns(host: str, *words: Any, **options: Any) -> list[Any]:
+            hosts = (gone, "127.0.0.1") if host == "a-name" else (host,)
+            return [found for each in hosts for found in await look_up(each, *words, **options)]
+
+        monkeypatch.setattr(protocol, "CONNECT_SECONDS", 0.4)
+        monkeypatch.setattr(loop, "getaddrinfo", late_dns)
+        _, writer = await open_connection("a-name", port, limit=FRAME_BYTES)
+        assert writer.get_extra_info("peername") == ("127.0.0.1", port)
+        writer.transport.abort()
+        server.close()
+        with pytest.raises(asyncio.TimeoutError, match=f"^no answer from {gone}$"):
+            await open_connection(gone, port, limit=FRAME_BYTES)
 
 
 async def test_frames_pass_in_both_directions() -> None:

@@ -165,6 +165,8 @@ class BackupControl:
             name, address = self._to_fetch(agreed)
         except (OSError, *FRAME_ERRORS) as error:
             self._log(f"tftraining: this round resumes from no backup in memory: {describe(error)}")
+            if agreed is None:  # nobody votes
+                return {}
             # The program has to vote "no": the others would wait for its part in the votes.
             return self.store.variables(None, MEMORY, fetching=False)
         if name is not None:

@@ -112,7 +112,7 @@ class RendezvousClient:
         except ConnectionRefusedError:
             return "no launcher listens there yet"
         except (OSError, asyncio.TimeoutError) as error:
-            return str(error) or "connection timed out"
+            return str(error) or "the chief's launcher did not answer"
         return ""
 
     async def _hold_session(self) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import socket
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -160,10 +161,40 @@ def _compare(seal: bytes, expected: bytes) -> None:
 
 
 async def open_connection(host: str, port: int, limit: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection with this limit for a line, in bytes. OSError, or asyncio.TimeoutError after CONNECT_SECONDS."""
-    opening = asyncio.ensure_future(asyncio.open_connection(host, port, limit=limit))
+    """A connection with this limit for a line, in bytes. OSError, or asyncio.TimeoutError: both say what is wrong.
+
+    A name may have several addresses: that of a pod that is gone, while the DNS is late, or one of a family that is not
+    routed. Each has its share of CONNECT_SECONDS, or the first would use up the time of each attempt. (asyncio's own
+    way, happy_eyeballs_delay, leaves sockets open when it is cancelled.)
+    """
+    addresses = await _resolve(host, port)
+    problem: OSError | None = None
+    for address in addresses:
+        try:
+            return await _open(address, port, limit, CONNECT_SECONDS / len(addresses))
+        except asyncio.TimeoutError:
+            continue
+        except OSError as error:
+            problem = error
+    raise problem or asyncio.TimeoutError(f"no answer from {', '.join(addresses)}")
+
+
+async def _resolve(host: str, port: int) -> list[str]:
+    """The addresses of a host, without duplicates."""
     try:
-        return await wait_for(opening, CONNECT_SECONDS)
+        looking = asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await wait_for(looking, CONNECT_SECONDS)
+    except asyncio.TimeoutError:
+        raise asyncio.TimeoutError(f"no answer from the DNS for {host}") from None
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+async def _open(
+    address: str, port: int, limit: int, seconds: float
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    opening = asyncio.ensure_future(asyncio.open_connection(address, port, limit=limit))
+    try:
+        return await wait_for(opening, seconds)
     except asyncio.CancelledError:
         opening.add_done_callback(_abort_connection)  # it may have been opened in the same moment
         raise
