@@ -27,8 +27,8 @@ KINDS = {
     for kind in (
         Kind("program-killed", charges=1),
         Kind("program-frozen", restarts=False, seconds=(1, 8)),
-        # Backups in memory may fail meanwhile; the training may not.
-        Kind("shm-filled", restarts=False, seconds=(1, 8)),
+        # TensorFlow needs semaphores in /dev/shm at the end of each epoch of `fit`, and fails without them.
+        Kind("shm-filled", charges=2, seconds=(0.5, 3)),
         # Shorter than two starts of a program, with an epoch each: three equal failures at a step would end the job.
         Kind("disk-filled", charges=2, seconds=(0.5, 3)),
         Kind("launcher-clock-moved", restarts=False, seconds=(1, 8)),

@@ -16,6 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
 import tf_keras
 
 from tftraining.lib.training_log import TrainingLog
@@ -73,6 +74,7 @@ def reach(self: TrainingLog, step: int) -> None:
 
 
 if __name__ == "__main__":
+    tf.debugging.disable_traceback_filtering()  # for the error that ends it
     tf_keras.Model.fit = fit
     TrainingLog.reach = reach  # type: ignore[method-assign]
     example = importlib.import_module(f"tftraining.examples.{sys.argv.pop(1)}")

@@ -17,9 +17,15 @@ class Found:
     seed: int
     minutes: float
     wrong: str
+    kinds: Sequence[str] = ()  # only these kinds of faults; empty: all
 
 
-SEEDS: Sequence[Found] = ()
+SEEDS: Sequence[Found] = (
+    Found(1001, 10, "a full /dev/shm: one member's vote failed, and then the collectives of all"),
+    Found(1007, 10, "the same"),
+    Found(1012, 10, "a member did not reach the chief's launcher for ten minutes, and said only that it timed out"),
+    Found(2001, 3, "a full /dev/shm, as above", ("shm-filled",)),
+)
 
 
 def main() -> int:
@@ -28,6 +34,7 @@ def main() -> int:
     for each in SEEDS:
         print(f"== seed {each.seed}: {each.wrong}", file=sys.stderr, flush=True)
         words = ["--seed", str(each.seed), "--minutes", str(each.minutes)]
+        words += ["--kinds", *each.kinds] if each.kinds else []
         if subprocess.run([sys.executable, "-m", "tests.campaign", *words], check=False).returncode:
             failed.append(each.seed)
     if failed:

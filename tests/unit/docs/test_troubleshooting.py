@@ -22,6 +22,7 @@ OF_OTHERS = {
     "violates PodSecurity",
     "No module named",
     "can't open file",
+    "No space left on device",
     "Permission denied",
     "Collective ops must be configured at program startup",
     "context deadline exceeded",

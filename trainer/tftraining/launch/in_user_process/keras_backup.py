@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .memory_backup.member_sums import Sums, sums_over
+
 CLASS = "BackupAndRestore"
 
 
@@ -93,6 +95,7 @@ class LegacyBackup(Backup):
         self.path = os.path.join(_absolute(str(callback.backup_dir)), "chief")
         self._strategy = self._model.distribute_strategy
         self._state: Any = None
+        self._sums: Sums | None = None
         extended = self._strategy.extended
         with_coordinator = getattr(self._strategy, "_should_use_with_coordinator", False)
         if not with_coordinator and extended._in_multi_worker_mode():
@@ -103,12 +106,9 @@ class LegacyBackup(Backup):
 
     def sum_over_members(self, number: int) -> int:
         """The sum over all members: a collective that all of them must call."""
-        if self.workers == 1:
-            return number
-        constant = sys.modules["tensorflow"].constant
-        values = self._strategy.experimental_distribute_values_from_function(lambda _: constant(float(number)))
-        replicas = int(self._strategy.num_replicas_in_sync) // self.workers
-        return round(float(self._strategy.reduce("SUM", values, axis=None)) / replicas)
+        if self._sums is None:
+            self._sums = sums_over(self._strategy, self.workers)
+        return round(self._sums([float(number)])[0])
 
     def after_begin(self) -> None:
         """Keep the callback's training state, which it drops at the end of `fit`, before the state is final."""
