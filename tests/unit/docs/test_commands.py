@@ -47,7 +47,7 @@ GLOBAL = {"--namespace", "-n", "--all-namespaces", "-A"}
 KUBECTL = {
     "annotate": {"--overwrite"},
     "apply": {"--filename", "-f", "--server-side"},
-    "create": {"--type", "--from-file", "--from-literal"},
+    "create": {"--type", "--from-file", "--from-literal", "--value", "--description"},
     "delete": set[str](),
     "describe": set[str](),
     "exec": {"--container", "-c", "-it"},
@@ -78,7 +78,7 @@ KIND = {"create", "delete", "load"}
 # Of Kubernetes and of Kueue.
 OTHER_KINDS = {
     *("pod", "pods", "lease", "pvc", "storageclass", "serviceaccounts", "crd", "secret", "configmap", "workload"),
-    *("deployment", "image", "undo", "namespace", "events"),
+    *("deployment", "image", "undo", "namespace", "events", "priorityclass"),
 }
 SHELL = {"for", "do", "done", "echo"}  # the loop of docs/launcher.md, which test_kill_by_hand.py runs
 NAMES = definition()["spec"]["names"]
