@@ -24,7 +24,9 @@ SECONDS = 120
 # For a bucket: an import of TensorFlow, and pulling the image of the job on a node that has not trained.
 BUCKET_SECONDS = 300
 BUCKET_RESOURCES = {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
-BUCKET_PLACEMENT = (*PLACEMENT, "schedulerName", "serviceAccountName", "serviceAccount", "automountServiceAccountToken")
+BUCKET_ACCOUNT = ("serviceAccountName", "serviceAccount", "automountServiceAccountToken")
+BUCKET_NAMES = ("hostAliases", "dnsPolicy", "dnsConfig")  # how the training pods find the bucket's server
+BUCKET_PLACEMENT = (*PLACEMENT, "schedulerName", *BUCKET_ACCOUNT, *BUCKET_NAMES)
 # The sources of volumes that hold credentials and certificates. Other volumes hold data, and may be of one node.
 CREDENTIALS = ("secret", "configMap", "projected")
 

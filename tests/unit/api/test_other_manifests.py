@@ -124,7 +124,8 @@ def test_the_cleanup_of_a_bucket_runs_as_the_training_ran() -> None:
     data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
     mounts = [{"name": "credentials", "mountPath": "/google"}, {"name": "data", "mountPath": "/data"}]
     key = {"name": "GOOGLE_APPLICATION_CREDENTIALS", "value": "/google/key.json"}
-    job = a_job().bucket(saveDirs=["backup"]).pod(serviceAccountName="trainer", volumes=[credentials, data])
+    names = {"hostAliases": [{"ip": "10.0.0.1", "hostnames": ["storage.googleapis.com"]}], "dnsPolicy": "Default"}
+    job = a_job().bucket(saveDirs=["backup"]).pod(serviceAccountName="trainer", volumes=[credentials, data], **names)
     spec = made(job.container(image="mine:1", volumeMounts=mounts, env=[key]))["spec"]
     (container,), (init,) = spec["containers"], spec["initContainers"]
     assert container["command"][:5] == ["python", "-m", "tftraining.cleanup", "--root", "gs://bucket/team/mnist"]
@@ -134,6 +135,7 @@ def test_the_cleanup_of_a_bucket_runs_as_the_training_ran() -> None:
     assert [each["name"] for each in container["volumeMounts"]] == ["credentials", "tftraining-launcher"]
     assert [each["name"] for each in spec["volumes"]] == ["credentials", "tftraining-launcher"]
     assert spec["securityContext"]["runAsNonRoot"] is True
+    assert names.items() <= spec.items(), "it finds the bucket's server as the training does"
 
 
 def test_the_cleanup_of_a_bucket_has_a_token_of_kubernetes_only_if_the_training_had() -> None:
