@@ -9,10 +9,15 @@ import pytest
 
 from tests.support.trainer.programs import check_histograms, history, run
 
+PICTURES = ("--make-folders", "--pictures", "200", "--batch-size", "16", "--learning-rate", "0.01")
 MLP = ("--hidden", "64", "32", "--steps-per-epoch", "10")
 BFLOAT16 = ("--precision", "mixed_bfloat16")
 DEVICES = ("--logical-devices", "4", "--devices", "0,2")
 CASES = [
+    ("transfer_learning", (*PICTURES, "--head", "dense", "--size", "64")),
+    ("transfer_learning", (*PICTURES, "--jit")),
+    ("transfer_learning", (*PICTURES, *BFLOAT16)),
+    ("transfer_learning", (*PICTURES, *DEVICES)),
     ("mirrored_custom_loop", ("--steps-per-epoch", "10", *DEVICES)),
     ("multi_worker_mnist", ("--steps-per-epoch", "10", "--loop", "custom", "--jit")),
     ("multi_worker_mnist", ("--steps-per-epoch", "10", "--loop", "custom", *BFLOAT16)),
