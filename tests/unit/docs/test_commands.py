@@ -8,6 +8,7 @@ What runs elsewhere, as a page has it:
 
 * kubectl and `helm install` and `upgrade`, without kubelets: tests/control_plane/test_page_commands.py;
 * `tftj run` of README's program and of the examples: tests/processes/client/test_own_program.py and test_examples.py;
+* the quick start on a laptop, in a bare Debian: tests/processes/machine/test_quickstart.py;
 * the kills by hand: tests/processes/launch/test_kill_by_hand.py, where a process takes the place of a pod;
 * the first job and `helm test`, on kind: tests/cluster/test_first_job.py;
 * the cells of notebooks for this machine: tests/processes/client/test_notebooks.py.
