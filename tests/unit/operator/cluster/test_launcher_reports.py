@@ -85,11 +85,10 @@ async def following(pods: Pods) -> AsyncIterator[LauncherReports]:
 
 
 async def until(check: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if check():
-            return
+    deadline = asyncio.get_running_loop().time() + 60
+    while not check():
+        assert asyncio.get_running_loop().time() < deadline, "not within a minute"
         await asyncio.sleep(0.005)
-    raise AssertionError("not within 10 s")
 
 
 async def test_a_calm_launcher_is_asked_less_and_less_often(quick: None) -> None:
@@ -344,7 +343,7 @@ async def test_a_launcher_with_something_new_all_the_time_is_not_asked_all_the_t
     pods = Pods(*(status_page(round=number, revision=f"x.{number}") for number in range(100)))
     async with following(pods):
         await until(lambda: len(pods.requested_at) == 9)
-    assert pods.pauses[0] < 0.1 and min(pods.pauses[5:]) > 0.18
+    assert min(pods.pauses[5:]) > 0.18, "test_poll_schedule.py has the shorter pauses before"
 
 
 async def test_an_old_launcher_is_polled_and_never_told_a_revision(quick: None) -> None:
@@ -420,22 +419,19 @@ async def test_those_for_whom_there_is_no_room_are_polled_and_get_their_turn(mon
 
 
 async def test_one_that_cannot_be_reached_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """250 of 1000 chiefs on nodes that are cut off: sixteen at a time, two seconds each, held up all others."""
-    pod = Waited()
+    """250 of 1000 chiefs on nodes that are cut off: requests to sixteen of them at a time once held up all others."""
+    pod, answers = Waited(), asyncio.Event()
 
     async def fetch(endpoint: LauncherEndpoint, known: str) -> bytes:
         if endpoint.ip.startswith("10.9."):
-            await asyncio.sleep(2)
-            raise TimeoutError
+            await answers.wait()  # there are none
         return await pod.fetch(endpoint, known)
 
     launchers = LauncherReports(fetch, pod.changed.append, max_long_polls=1000)
     for number in range(1000):
         ip = f"10.{9 if number < 250 else 1}.0.1"
         launchers.follow(Key("ns", f"job-{number}"), replace(CHIEF, ip=ip))
-    began = asyncio.get_running_loop().time()
     await until(lambda: pod.hanging == 750)
-    assert asyncio.get_running_loop().time() - began < 2
     await launchers.close()
 
 
