@@ -138,6 +138,7 @@ async def test_the_start_waits_for_the_api_server_and_is_well_meanwhile(
         port = free_port()
         starting = asyncio.create_task(Operator.start(OperatorConfig(port=port)))
         while fake.count("GET /apis/tftraining.dev/v1") < 3:
+            assert not starting.done()
             await asyncio.sleep(0.01)
         assert await get(f"http://127.0.0.1:{port}/healthz") == (200, "ok"), "its watches have not begun"
         assert (await get(f"http://127.0.0.1:{port}/readyz"))[0] == 500
