@@ -192,7 +192,7 @@ def test_a_killed_training_goes_on_as_one_that_was_left_alone(tmp_path: Path) ->
     undisturbed = run(NAME, tmp_path / "undisturbed", *arguments, "--plot", str(picture))
     assert undisturbed["accuracy"] == result["accuracy"] > GOOD
     assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
-    check_picture(picture)
+    check_picture(picture, tmp_path / "undisturbed")
 
 
 @pytest.mark.slow_fault

@@ -190,7 +190,7 @@ def test_a_killed_training_ends_as_one_that_was_left_alone(tmp_path: Path) -> No
     undisturbed = run(NAME, tmp_path / "undisturbed", *arguments, *pictures)
     assert undisturbed["accuracy"] == result["accuracy"] > GOOD
     assert history(tmp_path / "undisturbed") == history(tmp_path / "killed")
-    check_picture(tmp_path / "curves.png")
+    check_picture(tmp_path / "curves.png", tmp_path / "undisturbed")
     check_logs(tmp_path / "logs")
 
 

@@ -181,7 +181,7 @@ def test_the_last_evaluation_is_that_of_the_saved_model(job: Path, options: tupl
     assert curves[-1]["test_loss"] == pytest.approx(result["loss"], rel=1e-3)
     assert result["accuracy"] > 0.85
     assert accuracy_as_served(job / "model") == pytest.approx(result["accuracy"])
-    check_picture(picture)
+    check_picture(picture, job)
     check_logs(job.parent / "logs")
 
 

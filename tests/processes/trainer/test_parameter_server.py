@@ -15,7 +15,7 @@ import pytest
 import tf_keras as keras
 
 from tests.support.ports import free_ports
-from tests.support.trainer.programs import Program, run
+from tests.support.trainer.programs import Program, check_picture, history, run
 from tftraining.cluster import Task
 from tftraining.examples import parameter_server as program
 from tftraining.lib import data
@@ -69,6 +69,7 @@ def test_a_killed_worker_stops_nothing(tmp_path: Path, loop: str) -> None:
         assert epochs(chief) == list(range(1, MANY + 1))
         assert result["resumed_from"] == 0
         assert result["accuracy"] > GOOD
+        assert history(tmp_path / "job")[-1]["test_accuracy"] == pytest.approx(result["accuracy"])
         assert "recovered" in chief.errors()
         for each in (server, worker, back):
             assert each.process.wait(timeout=60) == 0
@@ -98,9 +99,12 @@ SHARDED = ("--loop", "custom", "--shard-variables", "--ps", "2")
 
 @pytest.mark.parametrize("options", [("--loop", "fit"), pytest.param(SHARDED, marks=pytest.mark.slow_fault)])
 def test_a_cluster_in_one_process_trains(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """And the saved model, loaded without any strategy, says what was measured."""
-    result = run(NAME, tmp_path, *options)
+    """And the saved model, loaded without any strategy, says what the workers have measured after the last epoch."""
+    result = run(NAME, tmp_path, *options, "--plot", str(tmp_path / "curves.png"))
     assert result["accuracy"] > GOOD
+    assert history(tmp_path)[-1]["test_accuracy"] == pytest.approx(result["accuracy"])
+    assert history(tmp_path)[-1]["test_loss"] == pytest.approx(result["loss"], rel=1e-4)
+    check_picture(tmp_path / "curves.png", tmp_path)
     model = keras.models.load_model(tmp_path / "model")
     digits = data.load("digits").test
     found = np.mean(np.argmax(model.predict(digits.images, verbose=0), axis=1) == digits.labels)
@@ -114,6 +118,7 @@ def test_a_cluster_in_one_process_trains(tmp_path: Path, options: tuple[str, ...
         (Task(), {"worker": ["a:2"], "ps": ["a:3"]}, [], "TF_CONFIG has no chief"),
         (Task("evaluator"), CLUSTER, [], "the roles chief, worker and ps, not evaluator-0"),
         (Task(), CLUSTER, ["--jit"], "--jit is not supported"),
+        (Task(), CLUSTER, ["--logdir", "logs", "--profile-steps", "10:20"], "--profile-steps needs --loop custom"),
         (Task(), CLUSTER, ["--loop", "custom", "--precision", "mixed_float16"], "mixed_bfloat16"),
     ],
 )

@@ -15,6 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
+from tftraining.lib.plots import make_figure
+
 PATIENCE = 300.0  # seconds; everything waited for takes a few on an idle machine
 
 
@@ -79,10 +83,16 @@ def history(directory: Path) -> list[dict[str, float]]:
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
 
 
-def check_picture(path: Path) -> None:
-    """It is a PNG, and not an empty one."""
+def check_picture(path: Path, directory: Path) -> None:
+    """It is a PNG, and not an empty one; a training in this directory has a curve of the training and one of the test,
+    each with all epochs.
+    """
     assert path.read_bytes().startswith(b"\x89PNG")
     assert path.stat().st_size > 5_000
+    records = history(directory)
+    for axes in make_figure(records).axes:
+        assert [line.get_label() for line in axes.lines] == ["training", "test"]
+        assert [len(np.asarray(line.get_xdata())) for line in axes.lines] == [len(records)] * 2
 
 
 def check_histograms(path: Path) -> bytes:

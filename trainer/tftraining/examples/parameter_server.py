@@ -61,6 +61,8 @@ def check(options: argparse.Namespace, task: Task, cluster: Cluster) -> None:
         raise UsageError(f"this program supports the roles chief, worker and ps, not {task.name}")
     if options.jit:
         raise UsageError("--jit is not supported: the variables are on other machines, where XLA cannot reach them")
+    if options.profile_steps and options.loop == "fit":
+        raise UsageError("--profile-steps needs --loop custom: fit does not tell which step a worker has completed")
     if options.precision == "mixed_float16" and options.loop == "custom":
         raise UsageError("--precision mixed_float16 needs one loss scale for all workers: choose mixed_bfloat16")
 
@@ -85,7 +87,7 @@ from tftraining.lib.callbacks import LogEpochs
 from tftraining.lib.checkpoints import State, restored
 from tftraining.lib.data import Data, Examples
 from tftraining.lib.input_pipeline import endless_batches, order_of, plain_batches
-from tftraining.lib.train_step import TrainStep, evaluate, metrics_of_training
+from tftraining.lib.train_step import TrainStep, evaluate, metrics_of_test, metrics_of_training
 from tftraining.lib.training_log import TrainingLog, say
 
 
@@ -171,6 +173,25 @@ def worker_batches(examples: Examples, options: argparse.Namespace) -> tf.data.D
     return endless_batches(examples, order_of(options, 1), place)
 
 
+def make_test(model: keras.Model, examples: Examples) -> Callable[[], dict[str, float]]:
+    """A function that measures the loss and accuracy on the test data.
+
+    The workers share the batches. A batch of a worker that dies is given to another one, so each counts once.
+    """
+    strategy = model.distribute_strategy
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)  # the one of `fit`, if it has one
+    test_step = TrainStep(model, None, batch_size=1).test
+    step = tf.function(lambda images, labels: strategy.run(test_step, args=(images, labels)))
+    batches = list(plain_batches(examples, TEST_BATCH))
+
+    def test() -> dict[str, float]:
+        tallies = [coordinator.schedule(step, args=batch) for batch in batches]
+        coordinator.join()
+        return metrics_of_test(tf.add_n([each.fetch() for each in tallies]))
+
+    return test
+
+
 def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data, training_log: TrainingLog) -> None:
     """Train with Keras's own loop, which schedules the steps on the workers by itself."""
     backup = keras.callbacks.BackupAndRestore(str(Path(options.directory) / "backup"), delete_checkpoint=False)
@@ -178,7 +199,7 @@ def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data
         keras.utils.experimental.DatasetCreator(lambda _: worker_batches(examples.train, options)),
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, LogEpochs(training_log)],
+        callbacks=[backup, LogEpochs(training_log, make_test(model, examples.test))],
         verbose=0,
     )
 
@@ -193,15 +214,15 @@ def train_by_hand(options: argparse.Namespace, model: keras.Model, examples: Dat
         state = State(train_step, options.directory)
     step = tf.function(lambda batches: strategy.run(train_step.train, args=next(batches)))
     batches = iter(coordinator.create_per_worker_dataset(lambda: worker_batches(examples.train, options)))
+    test = make_test(model, examples.test)
     training_log.weights = model.trainable_variables
     training_log.start(state.epoch, state.step, options.steps_per_epoch)
     for epoch in range(state.epoch, options.epochs):
         training_log.begin()
         tallies = [coordinator.schedule(step, args=(batches,)) for _ in range(options.steps_per_epoch)]
         coordinator.join()
-        training_log.end(
-            epoch + 1, metrics_of_training(tf.add_n([each.fetch() for each in tallies]), options.steps_per_epoch)
-        )
+        metrics = metrics_of_training(tf.add_n([each.fetch() for each in tallies]), options.steps_per_epoch)
+        training_log.end(epoch + 1, metrics | test())
         state.save(epoch + 1)
 
 

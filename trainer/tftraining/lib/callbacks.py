@@ -13,11 +13,15 @@ from tftraining.lib.training_log import TrainingLog
 
 
 class LogEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
-    """Records each epoch of a training with `fit` in the training log. List it after BackupAndRestore."""
+    """Records each epoch of a training with `fit` in the training log. List it after BackupAndRestore.
 
-    def __init__(self, training_log: TrainingLog) -> None:
+    `test` measures the test data at the end of each epoch, where `fit` does not.
+    """
+
+    def __init__(self, training_log: TrainingLog, test: Callable[[], dict[str, float]] = dict) -> None:
         super().__init__()
         self.training_log = training_log
+        self._test = test
         self._first_epoch: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
@@ -31,7 +35,7 @@ class LogEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Record the metrics of the epoch, with the names that custom loops use."""
         values = {name.replace("val_", "test_"): value for name, value in (logs or {}).items()}
-        self.training_log.end(epoch + 1, values)
+        self.training_log.end(epoch + 1, values | self._test())
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
         """Report the resumption of a training that was complete before: no epoch begins."""
