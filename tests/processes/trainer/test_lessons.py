@@ -13,12 +13,14 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+import tf_keras
 
 from tests.support.ports import free_ports
 from tests.support.repository import REPOSITORY
 from tests.support.trainer.lessons import ACCURACY, LESSONS
 
-SECONDS = 240
+SECONDS = 600  # of a program that takes half a minute on an idle machine
 
 
 def commands() -> list[str]:
@@ -57,6 +59,7 @@ def test_two_workers_by_hand(tmp_path: Path) -> None:
     assert ACCURACY.findall(other) == []
     assert (job / "model.keras").exists()
     assert (job / "workertemp_1" / "model.keras").exists()
+    check_served(tf_keras, job / "model.keras")
 
 
 def lesson_alone(directory: Path) -> subprocess.Popen[str]:
@@ -102,6 +105,7 @@ def test_fine_tuning_begins_with_the_model_of_the_first_stage(tmp_path: Path) ->
     assert same and all(same.values()), "BatchNormalization runs in inference mode, and so keeps its statistics"
     convolution = "expanded_conv_project"
     assert not np.array_equal(head.get_layer(convolution).kernel, tuned.get_layer(convolution).kernel)
+    check_served(keras, tmp_path / "fine-tune.keras")
 
 
 @pytest.mark.slow_fault
@@ -113,6 +117,16 @@ def test_each_layout_of_the_mesh_trains(tmp_path: Path, layout: str) -> None:
     measured = [float(each) for each in ACCURACY.findall(done.stdout)]
     assert len(measured) == 10
     assert measured[-1] > LESSONS["dtensor-mlp"].good
+
+
+def check_served(library: Any, path: Path) -> None:
+    """The SavedModel that `export` makes of a lesson's file says what the model says."""
+    model = library.models.load_model(path)
+    model.export(str(path.with_name("exported")))
+    inputs = tf.random.stateless_uniform((3, *model.input_shape[1:]), (1, 2))
+    served = tf.saved_model.load(str(path.with_name("exported"))).signatures["serving_default"]
+    (outputs,) = served(inputs).values()
+    np.testing.assert_allclose(outputs, model(inputs, training=False), atol=1e-5)
 
 
 def norms(*models: keras.Model) -> Iterator[tuple[Any, ...]]:
