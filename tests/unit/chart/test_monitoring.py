@@ -1,8 +1,14 @@
 """The alerts, the dashboard and the PodMonitors: Prometheus' own parser reads each expression, and each metric, label
-and value in them exists (docs/reference-metrics.md, which tests/unit/docs/test_site.py holds to the code)."""
+and value in them exists (docs/reference-metrics.md, which tests/unit/docs/test_site.py holds to the code).
 
+promtool evaluates the alerts of the rendered chart on the series of alerts_test.yaml, which have only metrics, labels
+and values that exist, too.
+"""
+
+import copy
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,11 +17,11 @@ import pytest
 import yaml
 
 from testbed import binaries
-from testbed.shell import run
+from testbed.shell import LabError, run
 from tests.support.control_plane.chart import CHART, Manifest, of_kind, render
 from tests.support.repository import REPOSITORY
 from tftraining_api.model.names import CONTAINER, LABEL_ROLE, STATUS_PORT
-from tftraining_operator.cluster.metrics import PHASES
+from tftraining_operator.cluster.metrics import KNOWN_REASONS, PHASES, Metrics
 from tftraining_operator.runtime import read_settings
 
 ALERTS = CHART / "files" / "alerts.yaml"
@@ -23,6 +29,7 @@ DASHBOARD: dict[str, Any] = json.loads((CHART / "files" / "dashboard.json").read
 RULES = [rule for group in yaml.safe_load(ALERTS.read_text(encoding="utf-8"))["groups"] for rule in group["rules"]]
 OF_SCRAPES = {"job", "namespace", "pod", "instance", "container", "endpoint", "le"}  # of Prometheus itself
 VALUES = {"phase": {*PHASES}, "charged": {"true", "false"}, "mode": {"InPlace", "Recreate"}}
+SERIES = Path(__file__).with_name("alerts_test.yaml")
 ALL_ON = {
     "metrics": {
         name: {"enabled": True, "labels": {"release": "prometheus"}}
@@ -64,6 +71,11 @@ def selectors() -> dict[str, dict[str, Any]]:
     program = binaries.ensure("promql") / "promql"
     answers = run([program, "selectors"], stdin="".join(json.dumps(text) + "\n" for text in texts))
     return dict(zip(texts, map(json.loads, answers.splitlines()), strict=True))
+
+
+@pytest.fixture(scope="module")
+def monitored() -> list[Manifest]:
+    return render(ALL_ON)
 
 
 def test_prometheus_accepts_the_rules() -> None:
@@ -108,17 +120,70 @@ def test_all_of_it_is_off_by_default() -> None:
     assert "TFTRAINING_METRICS_FROM" not in json.dumps(default)
 
 
-@pytest.fixture(scope="module")
-def monitored() -> list[Manifest]:
-    return render(ALL_ON)
-
-
 def test_the_rules_and_the_dashboard_arrive_unchanged(monitored: list[Manifest]) -> None:
     (rule,), (dashboard,) = of_kind(monitored, "PrometheusRule"), of_kind(monitored, "ConfigMap")
     assert [each for group in rule["spec"]["groups"] for each in group["rules"]] == RULES
     assert json.loads(dashboard["data"]["tftraining.json"]) == DASHBOARD
     assert rule["metadata"]["labels"]["release"] == "prometheus"
     assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+# --- the alerts on series, by promtool
+
+
+def promtool(folder: Path, groups: list[dict[str, Any]]) -> str:
+    """What promtool says about the rules, alone and on the series of alerts_test.yaml; LabError if it finds a fault."""
+    rules, series = folder / "rules.yaml", folder / SERIES.name
+    rules.write_text(json.dumps({"groups": groups}), encoding="utf-8")
+    series.write_text(SERIES.read_text(encoding="utf-8"), encoding="utf-8")
+    program = binaries.ensure("promtool") / "promtool"
+    return run([program, "check", "rules", "--lint=all", "--lint-fatal", rules]) + run(
+        [program, "test", "rules", "--diff", series]
+    )
+
+
+@pytest.fixture
+def groups(monitored: list[Manifest]) -> list[dict[str, Any]]:
+    """The groups of the rendered PrometheusRule, in a copy."""
+    (rule,) = of_kind(monitored, "PrometheusRule")
+    found: list[dict[str, Any]] = copy.deepcopy(rule["spec"]["groups"])
+    return found
+
+
+@pytest.mark.slow_fault
+def test_each_alert_fires_on_its_series_and_on_no_others(groups: list[dict[str, Any]], tmp_path: Path) -> None:
+    told = promtool(tmp_path, groups)
+    assert f"SUCCESS: {len(RULES)} rules found" in told and "FAILED" not in told
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("expression", ["vector(0) > 1", "vector(1)"], ids=["never fires", "always fires"])
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in RULES])
+def test_promtool_finds_an_alert_that(
+    alert: str, expression: str, groups: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    for rule in (rule for group in groups for rule in group["rules"] if rule["alert"] == alert):
+        rule["expr"] = expression
+    with pytest.raises(LabError, match=f'expr: "ALERTS{{alertname=.*{alert}'):
+        promtool(tmp_path, groups)
+
+
+def test_the_series_of_the_alerts_exist() -> None:
+    existing, wrong = existing_metrics(), []
+    samples = [each for family in Metrics(list, Counter()).registry.collect() for each in family.samples]
+    bounds = {
+        name: {each.labels["le"] for each in samples if each.name == name and "le" in each.labels} for name in existing
+    }
+    cases = yaml.safe_load(SERIES.read_text(encoding="utf-8"))["tests"]
+    texts = [each["series"] for case in cases for each in case["input_series"]]
+    for text in texts:
+        name, labels = text.rstrip("}").split("{")
+        known = VALUES | {"reason": KNOWN_REASONS, "le": bounds[name]}
+        for label, value in re.findall(r'(\w+)="([^"]*)"', labels):
+            exists = label in existing[name].labels | OF_SCRAPES and value in known.get(label, {value})
+            wrong += [] if exists else [f"{text}: {label}"]
+    assert wrong == []
+    assert len(texts) > 20
 
 
 def relabelled(endpoint: Manifest, source: dict[str, str]) -> str | None:

@@ -53,11 +53,18 @@ def test_python() -> None:
     assert re.findall(r"\b3\.\d+\b", cell_of("Python of the operator, the client and the trainer")) == versions
 
 
+def promtool_version() -> str:
+    """Prometheus 3.16.0 is the module's version 0.316.0."""
+    _, minor, patch = module("promtool", "github.com/prometheus/prometheus").split(".")
+    return f"{minor[0]}.{int(minor[1:])}.{patch}"
+
+
 def test_go_modules() -> None:
     assert cell_of("Helm").startswith(f"{module('helm', 'helm.sh/helm/v3')}, {module('helm4', 'helm.sh/helm/v4')}")
     queues = f"Kueue {module('kueue', 'sigs.k8s.io/kueue')}, scheduler-plugins "
     queues += module("scheduler-plugins", "sigs.k8s.io/scheduler-plugins")
     assert cell_of("queues and schedulers") == queues
+    assert f"promtool {promtool_version()} " in cell_of("metrics")
     recipes = (REPOSITORY / "docs" / "workflows.md").read_text(encoding="utf-8")
     assert f"| Argo Workflows {module('argo-lint', 'github.com/argoproj/argo-workflows/v3')} |" in recipes
     assert f"| Katib {module('katib', 'github.com/kubeflow/katib')} |" in recipes
