@@ -244,6 +244,15 @@ def test_weights_of_another_network_are_refused_by_the_name_of_the_layer(tmp_pat
         make_network(3, program.parse(["--weights", best]))
 
 
+@pytest.mark.slow_fault
+def test_such_weights_end_the_program_with_one_line(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = tf.train.Checkpoint(model=make_network(7, program.parse([]))).write(str(tree / "weights"))
+    places = ["--folders", str(tree), "--directory", str(tree.parent / "job")]
+    assert program.main([*places, "--weights", weights]) == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("transfer_learning: ")]
+    assert re.search(r"weights does not match this model .*dense.*: choose another .* --weights$", line)
+
+
 def test_the_dense_head_has_the_loss_of_its_probabilities() -> None:
     """Keras' CategoricalCrossentropy, the same as that of logits."""
     model = make_network(4, program.parse(["--head", "dense", "--size", "64"]))

@@ -391,6 +391,8 @@ def python_problem(command: Command) -> str | None:
     found = [root / place for root in roots if (root / place).is_dir()] or [
         (root / place).parent for root in roots if (root / f"{place}.py").is_file()
     ]
+    if place.startswith("tftraining/examples/"):
+        found.append(REPOSITORY / "trainer" / "tftraining" / "lib")  # which has their common options
     sources = "".join(path.read_text(encoding="utf-8") for root in found for path in sorted(root.rglob("*.py")))
     missing = [name for name in options(command.words) if name.startswith("--") and f'"{name}"' not in sources]
     missing = [name for name in missing if name not in ("--", "--help")]

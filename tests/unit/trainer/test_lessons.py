@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,15 @@ def test_a_manifest_is_short_and_runs_its_lesson(name: str) -> None:
     (container,) = yaml.safe_load(text)["spec"]["template"]["spec"]["containers"]
     assert container["command"] == ["python", "-m", f"tftraining.lessons.{name}"]
     assert f"tftj run examples/lessons/{name.replace('_', '-')}.yaml" in source(name)
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_page_has_the_accuracy_of_the_lesson(name: str) -> None:
+    page = (REPOSITORY / "docs" / "programs.md").read_text(encoding="utf-8")
+    row = re.search(rf"^\| \[{name}\].* \| ([\d.]+) \|$", page, re.MULTILINE)
+    words = re.search(r"reaches a test accuracy of (\d\.\d+)", source(name))
+    assert row and words
+    assert row[1] == words[1]
 
 
 @pytest.mark.parametrize("name", LESSONS)

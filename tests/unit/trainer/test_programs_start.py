@@ -48,6 +48,8 @@ def test_the_help_needs_no_tensorflow(name: str) -> None:
         *((name, ["--epochs", "0"], "0 must be a whole number of at least 1") for name in PROGRAMS),
         ("dtensor_mlp", ["--hidden", "7", "5", "--model-parts", "2"], "dtensor_mlp: --hidden 7 5: not multiples"),
         ("dtensor_mlp", ["--logical-devices", "3", "--model-parts", "2"], "dtensor_mlp: 3 devices cannot be divided"),
+        ("dtensor_mlp", ["--logical-devices", "8", "--batch-size", "12"], "--batch-size 12 is not a multiple of 8"),
+        ("mirrored_custom_loop", ["--accumulate", "3"], "--batch-size 64 is not a multiple of --accumulate 3"),
         ("multi_worker_mnist", ["--keras", "3"], "multi_worker_mnist: --keras 3 needs --loop custom"),
         ("parameter_server", ["--jit"], "parameter_server: --jit is not supported"),
         ("transfer_learning", ["--validation", "2"], "transfer_learning: --validation 2.0 is not between 0 and 1"),
