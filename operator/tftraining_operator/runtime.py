@@ -49,6 +49,8 @@ WORKERS = 16
 # Period of the audit, which finds jobs that were deleted in a gap of kopf's watch.
 AUDIT_SECONDS = 300.0
 START_PAUSE = 5.0
+# When the first passes are looked at, in seconds, and how often at most: new jobs may come without an end.
+FIRST_PASSES_CHECK_SECONDS, MAX_FIRST_PASSES_CHECKS = 0.5, 20
 MOST_NAMED = 5
 UPDATE = "update it: kubectl apply --server-side -f crds/tftrainingjobs.yaml"
 # At a clean stop the writes in flight may end; the lease is released only after them.
@@ -327,7 +329,19 @@ class Operator:
             await self._elector.fence.opened()
             self.queue.resume(self.jobs.keys())
         logger.info("caches synced; reconciling jobs")
-        await asyncio.gather(*(self.queue.run(self._reconciler) for _ in range(WORKERS)))
+        self._launcher_reports.pause()
+        workers = (self.queue.run(self._reconciler) for _ in range(WORKERS))
+        await asyncio.gather(self._resume_launcher_reports(), *workers)
+
+    async def _resume_launcher_reports(self) -> None:
+        """Ask the launchers once the first passes are done: thousands of first requests would delay these passes."""
+        before = -1
+        for _ in range(MAX_FIRST_PASSES_CHECKS):
+            if self.queue.depth == 0 and self._reconciler.reconciled == before:
+                break
+            before = self._reconciler.reconciled
+            await asyncio.sleep(FIRST_PASSES_CHECK_SECONDS)
+        self._launcher_reports.resume()
 
     async def stop(self) -> None:
         """Stop all parts, then let another process lead. Trainings continue."""

@@ -119,6 +119,16 @@ class LauncherReports:
         self._progressed = changed if progressed is None else progressed
         self._followed: dict[Key, _Followed] = {}
         self._turns = LongPollTurns[Key](max_long_polls, self._wake_for_long_poll)
+        self._resumed = asyncio.Event()
+        self._resumed.set()
+
+    def pause(self) -> None:
+        """Send no first request to any launcher until `resume`."""
+        self._resumed.clear()
+
+    def resume(self) -> None:
+        """Send the first requests."""
+        self._resumed.set()
 
     @property
     def followed(self) -> int:
@@ -162,6 +172,7 @@ class LauncherReports:
             self._followed[key].wake.set()
 
     async def _poll_until_cancelled(self, key: Key, followed: _Followed) -> None:
+        await self._resumed.wait()
         while True:
             followed.wake.clear()
             try:

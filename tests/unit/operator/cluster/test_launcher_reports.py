@@ -91,6 +91,18 @@ async def until(check: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
+async def test_no_launcher_is_asked_before_the_first_passes_are_done() -> None:
+    pods = Pods(status_page())
+    launchers = LauncherReports(pods.fetch, pods.changed.append, max_long_polls=100)
+    launchers.pause()
+    launchers.follow(KEY, CHIEF)
+    await asyncio.sleep(0.05)
+    assert pods.requested_at == []
+    launchers.resume()
+    await until(lambda: launchers.last_report(KEY) is not None)
+    await launchers.close()
+
+
 async def test_a_calm_launcher_is_asked_less_and_less_often(quick: None) -> None:
     pods = Pods(status_page())
     async with following(pods):
