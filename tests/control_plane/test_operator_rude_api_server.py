@@ -88,10 +88,16 @@ def put_off_creations(proxy: RudeProxy) -> set[str]:
 
 
 def test_a_slow_and_overloaded_server_that_fails_now_and_then(rude: Rude) -> None:
-    """50 ms a request, one in twenty fails with 500, one in ten is put off by a second."""
+    """50 ms a request, one in twenty fails with 500; one in ten and the first new pod are put off by a second."""
     failing, put_off = one_in(0.05, Fault(500)), one_in(0.1, Fault(429, retry_after=1), seed=2)
+    first = iter([Fault(429, retry_after=1)])
     rude.proxy.delay = 0.05
-    rude.proxy.fault = lambda method, path: failing(method, path) or put_off(method, path)
+
+    def fault(method: str, path: str) -> Fault | None:
+        creation = method == "POST" and path.endswith("/pods")
+        return (next(first, None) if creation else None) or failing(method, path) or put_off(method, path)
+
+    rude.proxy.fault = fault
     rude.life()
     statuses = {each.status for each in rude.proxy.requests}
     print(dict(rude.proxy.count()))
