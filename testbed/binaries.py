@@ -40,6 +40,7 @@ PACKAGES = {
     "kueue": ("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
     "scheduler-plugins": ("scheduler-plugins", "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
     "kube-router": ("kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
+    "local-path-provisioner": ("local-path-provisioner", "github.com/rancher/local-path-provisioner"),
     "pause": ("pause", "."),
     "kstatus": ("kstatus", "."),
     "conditions": ("conditions", "."),

@@ -4,8 +4,10 @@ It has the large layers of the trainer image, so that nodes that are built here 
 have is removed above them.
 """
 
+from collections.abc import Sequence
+
 from . import loading
-from .nodes import Nodes
+from .docker import Engine
 from .shell import lock, step
 
 # As the examples call TensorFlow's image.
@@ -19,12 +21,12 @@ WORKDIR /
 """
 
 
-def load(nodes: Nodes, trainer: str) -> None:
-    """Bring the image into the nodes that take pods, by the name of TensorFlow's own, from the image `trainer`."""
+def load(engine: Engine, nodes: Sequence[str], trainer: str) -> None:
+    """Bring the image into the nodes, by the name of TensorFlow's own, from the image `trainer`."""
     image = f"tftraining/stock:{trainer.rpartition(':')[2]}"
     with lock("stock-image"):
-        if not nodes.engine.has_image(image):
+        if not engine.has_image(image):
             with step("building an image without code of this project"):
-                nodes.engine.docker("build", "--quiet", "--tag", image, "-", stdin=DOCKERFILE.format(trainer=trainer))
-        loading.load(nodes.engine, nodes.workers(), [image])
-    loading.rename(nodes.engine, nodes.workers(), {image: NAME})
+                engine.docker("build", "--quiet", "--tag", image, "-", stdin=DOCKERFILE.format(trainer=trainer))
+        loading.load(engine, nodes, [image])
+    loading.rename(engine, nodes, {image: NAME})

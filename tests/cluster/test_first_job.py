@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from testbed import release, stock_image
+from testbed import local_path, release, stock_image
 from testbed.cluster import Cluster
-from tests.support.cluster.training import Training, condition, local_storage
+from tests.support.cluster.training import Training, condition
 from tests.support.repository import REPOSITORY
 
 FIRST_JOB = REPOSITORY / "examples" / "first-job.yaml"
@@ -15,47 +15,55 @@ NAME = "first-job"
 
 
 @pytest.fixture
-def default_class(cluster: Cluster, namespace: str) -> Iterator[None]:
-    """A volume for the claim on the nodes that are built here.
+def provisioner(cluster: Cluster) -> Iterator[str]:
+    """The name of the provisioner of the default StorageClass.
 
-    The provisioner of the default class there is `kubernetes.io/host-path`. Its volumes are directories that only root
-    may write to, and the kubelet applies no `fsGroup` to them. To a `local` volume of the same class it does.
+    On nodes that are built here kind makes a class of `kubernetes.io/host-path`, to whose volumes only root may write.
+    They get the provisioner that the official nodes have.
     """
-    classes = cluster.kube.get("storageclasses")["items"]
-    default = "storageclass.kubernetes.io/is-default-class"
-    marked = [each for each in classes if (each["metadata"].get("annotations") or {}).get(default) == "true"]
-    if marked and marked[0]["provisioner"] != "kubernetes.io/host-path":
-        yield
-        return
-    if cluster.shared is None:
-        pytest.skip("the cluster has no default StorageClass whose volumes a user that is not root can write to")
-    volume, _ = local_storage(namespace, NAME)
-    volume["spec"]["accessModes"] = ["ReadWriteOnce"]
-    volume["spec"]["storageClassName"] = marked[0]["metadata"]["name"] if marked else ""
-    name = volume["metadata"]["name"]
-    (cluster.shared / name).mkdir(mode=0o755)
-    cluster.kube.apply(volume)
-    yield
-    cluster.kube.kubectl("delete", "persistentvolume", name, "--wait=false")
+    if cluster.nodes is not None and default_provisioner(cluster) == "kubernetes.io/host-path":
+        with local_path.provisioner(cluster.kube, cluster.nodes.engine, cluster.nodes.workers()):
+            yield default_provisioner(cluster)
+    elif found := default_provisioner(cluster):
+        yield found
+    else:
+        pytest.skip("the cluster has no default StorageClass")
+
+
+def default_provisioner(cluster: Cluster) -> str:
+    """What provisions the claims that name no class, by the newest default class; empty if there is none."""
+    metadata = [(each["metadata"], each["provisioner"]) for each in cluster.kube.get("storageclasses")["items"]]
+    default = {
+        each["creationTimestamp"]: name
+        for each, name in metadata
+        if (each.get("annotations") or {}).get(local_path.DEFAULT_CLASS) == "true"
+    }
+    return default[max(default)] if default else ""
 
 
 @pytest.mark.slow_fault
 def test_the_first_job_trains_as_it_is_written_and_resumes(
-    cluster: Cluster, operator: object, namespace: str, default_class: None
+    cluster: Cluster, operator: object, namespace: str, provisioner: str
 ) -> None:
     if cluster.nodes is not None:
-        stock_image.load(cluster.nodes, cluster.images[1])
-    cluster.kube.kubectl("apply", "--namespace", namespace, "--filename", str(FIRST_JOB))
+        stock_image.load(cluster.nodes.engine, cluster.nodes.workers(), cluster.images[1])
+    here = ("--namespace", namespace)
+    cluster.kube.kubectl("apply", *here, "--filename", str(FIRST_JOB))
     training = Training(cluster.kube, namespace, NAME)
     training.wait_for_line("worker-0", "^epoch 3/30", 240)
-    pods = cluster.kube.get("pods", "--namespace", namespace, "--selector", training.selector)["items"]
+    pods = cluster.kube.get("pods", *here, "--selector", training.selector)["items"]
     assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {stock_image.NAME}
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 1, "a ReadWriteOnce volume is on one node"
+    volume = cluster.kube.get("persistentvolumeclaim", NAME, *here)["spec"]["volumeName"]
+    made_by = cluster.kube.get("persistentvolume", volume)["metadata"]["annotations"]
+    assert made_by["pv.kubernetes.io/provisioned-by"] == provisioner
     training.kill_program("worker-1")
     status = training.wait_for_phase("Succeeded", 300)
     assert status["lastRestart"]["resumedFromEpoch"] >= 3, status
     assert status["progress"]["metrics"]["loss"] < 0.2, status
     training.wait_for("cleaned up", lambda now: condition(now, "Cleaned") == "True", 120)
+    cluster.kube.kubectl("delete", *here, "--filename", str(FIRST_JOB), "--timeout=120s")
+    cluster.kube.kubectl("wait", "--for=delete", f"persistentvolume/{volume}", "--timeout=120s")
 
 
 @pytest.mark.slow_fault
