@@ -7,7 +7,7 @@ It must never leave anything behind when it goes down, caches excepted.
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +38,10 @@ class Cluster:
     shared: Path | None = None  # on this machine; /shared in every node
 
     def kill(self, namespace: str, pod: str, signal: str = "KILL", container: str = "tensorflow") -> None:
-        """Send a signal to the first process of a pod's container, as a crash would."""
+        """Send a signal to the first process of a pod's container, or of its native side-car, as a crash would."""
         found = self.kube.get("pod", pod, "--namespace", namespace)
-        running = {one["name"]: one.get("containerID", "") for one in found["status"].get("containerStatuses", [])}
+        statuses = [found["status"].get(f"{kind}Statuses") or [] for kind in ("initContainer", "container")]
+        running = {one["name"]: one.get("containerID", "") for each in statuses for one in each}
         if not running.get(container):
             raise LabError(f"pod {namespace}/{pod} runs no container {container}")
         if self.nodes is None:
@@ -129,10 +130,9 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
     started.docker("network", "create", name())
     _kind(started, "create", "cluster", "--config", str(config), "--wait", "0s")
     kube = _kube()
-    _await_registration(Nodes(started, name()), kube)
+    await_registration(Nodes(started, name()), kube)
     if node.built_here:
-        pod_network.mend_dns(kube)
-        pod_network.install(started, kube)
+        install_network(started, kube)
     _keep_dns_on_the_control_plane(kube)
     limit = f"--timeout={READY_SECONDS}s"
     kube.kubectl("wait", "--for=condition=Ready", "nodes", "--all", limit)
@@ -140,7 +140,13 @@ def _create(started: Engine, node: NodeImage, grace_seconds: int) -> None:
     _ready_file().touch()
 
 
-def _await_registration(nodes: Nodes, kube: Kube) -> None:
+def install_network(started: Engine, kube: Kube) -> None:
+    """Give nodes that were built here, and that are registered, the pod network that the official ones bring."""
+    pod_network.mend_dns(kube)
+    pod_network.install(started, kube)
+
+
+def await_registration(nodes: Nodes, kube: Kube) -> None:
     """Wait until each node has its object and its range of pod addresses: `kubeadm join` may end before that."""
     for node in nodes.all():
         try:
@@ -159,21 +165,28 @@ def _keep_dns_on_the_control_plane(kube: Kube) -> None:
 
 
 def _kind_config(node: NodeImage, shared: Path, grace_seconds: int) -> dict[str, object]:
-    mounts: list[dict[str, object]] = [{"hostPath": str(shared), "containerPath": SHARED}]
-    if node.store:
-        mounts.append({"hostPath": str(node.store), "containerPath": "/kind/store", "readOnly": True})
     manager = {"extraArgs": {"node-monitor-grace-period": f"{grace_seconds}s"}}
-    patches = [
-        {"kind": "ClusterConfiguration", "controllerManager": manager},
-        {"kind": "KubeletConfiguration", "failCgroupV1": False},
-    ]
+    mounts = [{"hostPath": str(shared), "containerPath": SHARED}]
     roles = ["control-plane", *["worker"] * WORKERS]
+    return kind_config(node, roles, mounts, [{"kind": "ClusterConfiguration", "controllerManager": manager}])
+
+
+def kind_config(
+    node: NodeImage,
+    roles: Sequence[str],
+    mounts: Sequence[Mapping[str, object]] = (),
+    patches: Sequence[Mapping[str, object]] = (),
+) -> dict[str, object]:
+    """Return kind's configuration of a cluster of such nodes, with further mounts and patches for kubeadm."""
+    store = {"hostPath": str(node.store), "containerPath": "/kind/store", "readOnly": True}
+    extra = [*mounts, *([store] if node.store else [])]
+    kubelet = {"kind": "KubeletConfiguration", "failCgroupV1": False}
     return {
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "networking": {"disableDefaultCNI": node.built_here},
-        "kubeadmConfigPatches": [json.dumps(patch) for patch in patches],
-        "nodes": [{"role": role, "image": node.name, "extraMounts": mounts} for role in roles],
+        "kubeadmConfigPatches": [json.dumps(patch) for patch in (*patches, kubelet)],
+        "nodes": [{"role": role, "image": node.name, "extraMounts": extra} for role in roles],
     }
 
 

@@ -29,6 +29,11 @@ class Nodes:
         """Return the names of the running nodes that take pods."""
         return [node for node in self.all() if "worker" in node.removeprefix(self.cluster)]
 
+    def gateway(self) -> str:
+        """Return the address by which the nodes reach this machine."""
+        gateway = "{{(index .IPAM.Config 0).Gateway}}"
+        return self.engine.docker("network", "inspect", self.cluster, "--format", gateway).strip()
+
     def pause(self, node: str) -> None:
         """Freeze all processes of a node, its pods included: the node falls silent without closing a connection."""
         self._docker("pause", node)

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from testbed import binaries
+from tests.support.certificates import Certificates, make_certificates
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.http_pages import read_page
-from tests.support.kwok.certificates import Certificates, make_certificates
 from tests.support.ports import free_ports
 
 Manifest = dict[str, Any]

@@ -20,7 +20,7 @@ from ssl import create_default_context
 from urllib.parse import quote
 from urllib.request import urlopen
 
-from tests.support.kwok.certificates import make_certificates
+from tests.support.certificates import make_certificates
 from tests.support.needed import need_or_skip
 
 OWN_WORLD = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")

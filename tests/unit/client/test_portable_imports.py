@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.certificates import make_certificates
 from tests.support.client.tfjobs import FILES
 from tests.support.client.verbs import CLUSTER_VERBS
-from tests.support.kwok.certificates import make_certificates
 from tests.unit.client.test_cluster_errors import KUBECONFIG
 from tftraining.launch.history import FILE, Series
 

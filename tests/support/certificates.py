@@ -1,4 +1,4 @@
-"""A certificate authority, and the certificate of a webhook that listens on 127.0.0.1, recreated for each use."""
+"""A certificate authority, and the certificate of a server such as a webhook, recreated for each use."""
 
 import ipaddress
 from datetime import UTC, datetime, timedelta
@@ -23,8 +23,8 @@ class Certificates(NamedTuple):
         return self.files["ca.crt"]
 
 
-def make_certificates(service: str, authority: str, *others: str) -> Certificates:
-    """Make them for a server with these DNS names and the address 127.0.0.1, by an authority of that name.
+def make_certificates(service: str, authority: str, *others: str, address: str = "127.0.0.1") -> Certificates:
+    """Make them for a server with these DNS names and this address, by an authority of that name.
 
     The authority has its name as a DNS name too: that is how the rotator of cert-controller knows its
     own; and it reads RSA keys only.
@@ -33,7 +33,7 @@ def make_certificates(service: str, authority: str, *others: str) -> Certificate
     ca = _named(authority, authority, ca_key)
     ca = ca.add_extension(x509.SubjectAlternativeName([x509.DNSName(authority)]), False)
     ca = ca.add_extension(x509.BasicConstraints(True, None), True)
-    names = [*map(x509.DNSName, (service, *others)), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    names = [*map(x509.DNSName, (service, *others)), x509.IPAddress(ipaddress.ip_address(address))]
     server = _named(service, authority, key).add_extension(x509.SubjectAlternativeName(names), False)
     return Certificates(
         {
