@@ -23,7 +23,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
 
-.PHONY: help docs reference images release-files push-chart chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster campaign cluster-up cluster-down bench mutants lock clean audit
+.PHONY: help docs reference images release-files push-chart chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster quickstarts campaign cluster-up cluster-down bench mutants lock clean audit
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -121,6 +121,9 @@ processes: $(VENV)/installed  ## Real TensorFlow training in processes on this m
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
 	@$(DURING) $(RUN)pytest tests/cluster -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
+quickstarts: $(VENV)/installed  ## The quick start on kind, as its page is written: five minutes.
+	@$(RUN)pytest tests/quickstarts
+
 # Without SEED each campaign draws a new one, and prints it.
 campaign: $(VENV)/installed  ## Random faults on running jobs of every kind, and a verdict (SEED=… MINUTES=…).
 	@$(DURING) $(RUN)python -m tests.campaign $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(FAULTS),--kinds $(FAULTS))
@@ -134,6 +137,7 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
 	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
+	@$(MAKE) --no-print-directory quickstarts
 	@$(MAKE) --no-print-directory test-upgrade
 	@$(MAKE) --no-print-directory test-kubernetes MINORS=1.36
 	@$(DURING) $(RUN)python -m tests.campaign.seeds
