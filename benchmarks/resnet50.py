@@ -99,7 +99,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                 folder.mkdir()
                 result = bare(options, folder) if kind == "bare" else launched(options, folder)[0]
                 speeds[kind].append(result["images_per_second"])
-                print(f"{kind:9} {result['images_per_second']} images/s, {result['seconds']} s", flush=True)
+                print(f"{kind:9} {result['images_per_second']:.2f} images/s, {result['seconds']} s", flush=True)
         folder = Path(place) / "killed"
         folder.mkdir()
         killed, output = launched(options, folder, "--kill", f"worker-1@step={options.steps * 5 // 2}")

@@ -12,7 +12,7 @@ from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.kwok.jobs import NewJob, SimulatedJob
 from tests.support.kwok.nodes import Node
 
-MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
+MODES = pytest.mark.parametrize("mode", ["InPlace", pytest.param("Recreate", marks=pytest.mark.slow_fault)])
 LOST = "job-worker-1"
 NEVER = 3600
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"

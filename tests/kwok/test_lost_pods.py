@@ -11,7 +11,7 @@ from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.kwok.jobs import NewJob, SimulatedJob
 from tests.support.kwok.nodes import ZONE, Node
 
-MODES = pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
+MODES = pytest.mark.parametrize("mode", ["InPlace", pytest.param("Recreate", marks=pytest.mark.slow_fault)])
 
 
 def budget(job: SimulatedJob, **rule: int | str) -> dict[str, int]:
@@ -38,8 +38,8 @@ def is_made_good(job: SimulatedJob, lost: str, old: dict[str, str], reason: str)
     job.is_made_good(reason)
 
 
-@MODES
-@pytest.mark.parametrize("lost", ["job-worker-0", "job-worker-1"])
+@pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
+@pytest.mark.parametrize("lost", ["job-worker-1", pytest.param("job-worker-0", marks=pytest.mark.slow_fault)])
 def test_a_deleted_pod(new_job: NewJob, mode: str, lost: str) -> None:
     job = new_job(spec__restartPolicy={"mode": mode})
     job.train()

@@ -49,7 +49,7 @@ def test_the_wheel_has_every_file_of_the_packages(released: Path) -> None:
     assert missing == []
 
 
-@pytest.mark.parametrize("pattern", ["*.whl", "*.tar.gz"])
+@pytest.mark.parametrize("pattern", ["*.whl", pytest.param("*.tar.gz", marks=pytest.mark.slow_fault)])
 def test_a_package_works_in_a_clean_environment(pattern: str, released: Path, tmp_path: Path) -> None:
     (package,) = released.glob(pattern)
     environment = os.environ | {"VIRTUAL_ENV": str(tmp_path / "venv")}

@@ -93,6 +93,7 @@ class Replicated(tf.Module):  # type: ignore[misc]
         return {"logits": self.model(images)}
 
 
+@pytest.mark.slow_fault
 def test_a_checkpoint_of_sharded_variables_becomes_a_saved_model(
     digits: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
