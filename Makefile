@@ -121,7 +121,7 @@ processes: $(VENV)/installed  ## Real TensorFlow training in processes on this m
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
 	@$(DURING) $(RUN)pytest tests/cluster -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
-quickstarts: $(VENV)/installed  ## The quick start on kind, as its page is written: five minutes.
+quickstarts: $(VENV)/installed  ## The quick starts on kind and on a cluster, as their pages are written: ten minutes.
 	@$(RUN)pytest tests/quickstarts
 
 # Without SEED each campaign draws a new one, and prints it.

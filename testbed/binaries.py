@@ -50,7 +50,7 @@ PACKAGES = {
     "promql": ("promql", "."),
     "promtool": ("promtool", "github.com/prometheus/prometheus/cmd/promtool"),
     "fake-gcs-server": ("fake-gcs-server", "."),
-    "registry": ("registry", "github.com/google/go-containerregistry/cmd/registry"),
+    "registry": ("registry", "."),
     "glua": ("lua", "github.com/yuin/gopher-lua/cmd/glua"),
     # Of these modules only the definitions of their custom resources are read.
     "argo-workflows-crds": ("definitions", "github.com/argoproj/argo-workflows/v4/pkg/apis/workflow"),

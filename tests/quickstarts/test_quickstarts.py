@@ -1,11 +1,13 @@
-"""docs/quickstart-kind.md as it is written, with kind, Docker, kubectl and Helm.
+"""docs/quickstart-kind.md and docs/quickstart-cluster.md as they are written, with kind, Docker, kubectl, Helm and pip.
 
-Each command is read out of the page. tests/support/quick_start.py says what is replaced where no registry has it.
-Left out is `make cluster-up`, which a person runs instead.
+Each command is read out of its page. tests/support/quick_start.py says what is replaced where no registry has it.
+Left out are `make cluster-up`, which a person runs instead, and `tftj submit`, whose files are the reader's.
 """
 
+import dataclasses
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from testbed.release_files import Release, make_chart
 from testbed.shell import Impossible, lock
 from tests.support.page_commands import Command, commands
 from tests.support.quick_start import Newcomer, newcomer
+from tests.support.registry import served
 from tests.support.repository import REPOSITORY
 
+READY = "kubectl rollout status deployment --namespace tftraining-system --timeout 120s"
 TRAIN_SECONDS = 300
 
 
@@ -60,6 +65,39 @@ def test_on_kind(at_the_shell: Newcomer) -> None:
     assert "Phase:          Succeeded" in here.run(check)
     here.run(remove)
     assert here.nodes.all(state="") == []
+
+
+def test_on_a_cluster(at_the_shell: Newcomer) -> None:
+    here = at_the_shell
+    from_release, build, push, install, apply, watch, doctor, pip, *_ = of_page("quickstart-cluster.md")
+    here.run("kind create cluster")
+    here.finish_cluster()
+    here.run(f"{sys.executable} -m venv ~/venv")
+    here.run(pip)
+    with served(here.nodes.gateway()) as port:
+        registry = f"localhost:{port}"
+        here.serve_registry(port)
+        here.run(with_registry(build, registry))
+        (digest,) = re.findall(r"digest: (sha256:\w+)", here.run(with_registry(push, registry)))
+
+        make_chart(here.checkout, here.checkout, Release(image=f"{registry}/tftraining-operator@{digest}"), "")
+        here.run(from_release)
+        here.run(READY)
+        assert here.run(doctor)
+        here.run("kubectl delete --filename install.yaml")
+
+        here.run(with_registry(install, registry))
+        here.run(apply)
+        with here.watching(watch) as seen:
+            here.training.wait_for_phase("Succeeded", 2 * TRAIN_SECONDS)
+            assert_told(seen, "first-job +Succeeded")
+
+
+def with_registry(command: Command, registry: str) -> Command:
+    """The command with the address of the reader's registry."""
+    words = tuple(word.replace("REGISTRY/", f"{registry}/") for word in command.words)
+    assert words != command.words
+    return dataclasses.replace(command, words=words)
 
 
 def assert_told(output: Path, pattern: str) -> None:

@@ -2,6 +2,4 @@ module tftraining.dev/tests/registry
 
 go 1.26.0
 
-tool github.com/google/go-containerregistry/cmd/registry
-
-require github.com/google/go-containerregistry v0.22.1 // indirect
+require github.com/google/go-containerregistry v0.22.1

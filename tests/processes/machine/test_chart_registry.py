@@ -2,11 +2,8 @@
 
 import json
 import os
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -15,36 +12,18 @@ import yaml
 from testbed import binaries, chart_registry, release_files
 from testbed.shell import LabError, run
 from tests.support.ports import free_port
+from tests.support.registry import served
 from tests.support.repository import REPOSITORY
 
 DIGEST = "sha256:" + "0" * 64
 VERSION = "0.1.0"
-PATIENCE = 20.0
 
 
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
     """The address of an empty registry on this machine, without TLS."""
-    port = free_port()
-    command: list[str | Path] = [binaries.ensure("registry") / "registry", "-port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _await_answer(f"http://localhost:{port}/v2/", process)
+    with served() as port:
         yield f"localhost:{port}/team"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _await_answer(address: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            urlopen(address).close()
-            return
-        except URLError:
-            assert process.poll() is None and time.monotonic() < deadline, "the registry does not answer"
-            time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

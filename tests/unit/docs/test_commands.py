@@ -9,12 +9,12 @@ What runs elsewhere, as a page has it:
 * kubectl and `helm install` and `upgrade`, without kubelets: tests/control_plane/test_page_commands.py;
 * `tftj run` of README's program and of the examples: tests/processes/client/test_own_program.py and test_examples.py;
 * the quick start on a laptop, in a bare Debian: tests/processes/machine/test_quickstart.py;
-* the quick start on kind: tests/quickstarts/test_quickstarts.py;
+* the quick starts on kind and on a cluster: tests/quickstarts/test_quickstarts.py;
 * the kills by hand: tests/processes/launch/test_kill_by_hand.py, where a process takes the place of a pod;
 * the first job and `helm test`, on kind: tests/cluster/test_first_job.py;
 * the cells of notebooks for this machine: tests/processes/client/test_notebooks.py.
 
-Not run by any test: docker and kind on other pages; pip, cosign, sha256sum; `kubectl logs`, `exec`, `port-forward` and
+Not run by any test: docker, kind and pip on other pages; cosign, sha256sum; `kubectl logs`, `exec`, `port-forward` and
 `rollout`; most commands of `tftj` as the pages have them (its verbs run with the arguments of
 tests/control_plane/test_tftj_verbs.py); make and the benchmarks, which people run. Paths, links and modules are proven
 in test_paths.py, manifests in tests/unit/client/test_validation.py and, by an API server, in
