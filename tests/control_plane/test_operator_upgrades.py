@@ -120,6 +120,7 @@ def define(control_plane: ControlPlane) -> Iterator[Callable[[bool], None]]:
     put(False)
 
 
+@pytest.mark.slow_fault
 def test_the_defaults_of_a_newer_definition_replace_no_pod(
     new_job: NewJob, operator: OperatorProcess, define: Callable[[bool], None]
 ) -> None:

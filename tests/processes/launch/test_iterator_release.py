@@ -37,7 +37,7 @@ print("dropped", flush=True)
 @pytest.mark.parametrize(
     "prepare",
     [
-        "",
+        pytest.param("", marks=pytest.mark.slow_fault),
         "data = tf.distribute.MirroredStrategy(['CPU:0']).experimental_distribute_dataset(data.batch(1))",
     ],
 )

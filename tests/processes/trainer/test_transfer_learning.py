@@ -233,6 +233,7 @@ def test_with_weights_only_the_last_layer_is_trained(tmp_path: Path) -> None:
     assert not any("bn" in variable.name.lower() for variable in tuned.trainable_variables), "in inference mode"
 
 
+@pytest.mark.slow_fault
 def test_weights_of_another_network_are_refused_by_the_name_of_the_layer(tmp_path: Path) -> None:
     """A file of Keras, and a checkpoint of this program."""
     first = make_network(10, program.parse(["--width", "0.5"]))
