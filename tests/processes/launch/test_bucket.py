@@ -62,7 +62,7 @@ def test_a_killed_training_resumes_from_its_backup_in_the_bucket_and_is_cleaned(
         assert first == [0, 1, 2, 3, 4] and again[0] in (4, 5) and again[-1] == 7, epochs
     assert {"model.keras", "workertemp_1/model.keras", ".tftraining-verdict.json"} <= {*seen["trained"]}
     assert seen["again"]["codes"] == {"worker-0": 0, "worker-1": 0}, seen["log"]
-    assert seen["again"]["reasons"] == {"worker-0": "AlreadySucceeded", "worker-1": "AlreadySucceeded"}
+    assert {*seen["again"]["reasons"].values()} == {"AlreadySucceeded"}, seen["log"]
     assert seen["again"]["epochs"] == seen["epochs"], "a gang that is started again after the success trains nothing"
     assert seen["cleanup"] == [0, {"removed": 1, "failed": []}]
     assert "model.keras" in seen["cleaned"]
