@@ -28,13 +28,13 @@ MERGE = "application/merge-patch+json"
 STATUS = {**RAW["status"], "history": HISTORY}
 
 
-def create_job(plane: ControlPlane, namespace: str) -> None:
+def create_job(plane: ControlPlane, namespace: str, name: str = JOB) -> None:
     """A job that trains, which no operator touches."""
-    manifest = minimal(JOB)
+    manifest = minimal(name)
     manifest["spec"]["runPolicy"] = {"managedBy": "tests.example/verbs"}
     manifest["spec"]["storage"] = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
     plane.request("POST", JOBS.format(namespace), manifest)
-    plane.request("PATCH", f"{JOBS.format(namespace)}/{JOB}/status", {"status": STATUS}, MERGE)
+    plane.request("PATCH", f"{JOBS.format(namespace)}/{name}/status", {"status": STATUS}, MERGE)
 
 
 @pytest.fixture
