@@ -46,9 +46,9 @@ ELSEWHERE = {
     "tftj run examples/lessons/multi-worker-fit.yaml --kill worker-1@epoch=3": (
         "tests/processes/client/test_lessons.py, with a kill by the test"
     ),
-    "tftj run examples/lessons/transfer-learning.yaml": "tests/processes/client/test_lessons.py, with a kill",
+    "tftj run examples/lessons/transfer-learning.yaml": "tests/processes/trainer/test_lessons.py",
     "tftj run examples/lessons/transfer-learning.yaml --env STAGE=fine-tune": (
-        "tests/processes/trainer/test_lessons.py, the program without tftj"
+        "tests/processes/trainer/test_lessons.py"
     ),
     "tftj run examples/mirrored-custom-loop.yaml": "tests/processes/client/test_examples.py, with a kill",
     "tftj run examples/data-service/job.yaml": (

@@ -1,4 +1,4 @@
-"""Lessons without a launcher: by hand in two terminals, in two stages, and with each layout of a mesh."""
+"""Lessons by hand in two terminals and with each layout of a mesh, both without a launcher, and in two stages."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
+from tests.support.client.local_run import Run
 from tests.support.ports import free_ports
 from tests.support.repository import REPOSITORY
-from tests.support.trainer.lessons import ACCURACY, LESSONS
+from tests.support.trainer.lessons import ACCURACY, LESSONS, manifest
 
 SECONDS = 600  # of a program that takes half a minute on an idle machine
 
@@ -90,22 +91,23 @@ def test_a_worse_epoch_after_a_restart_does_not_replace_the_best_model(tmp_path:
 
 @pytest.mark.slow_fault
 def test_fine_tuning_begins_with_the_model_of_the_first_stage(tmp_path: Path) -> None:
+    """By the two commands of docs/programs.md, beside their `--workdir`."""
     measured = []
-    for stage in ("head", "fine-tune"):
-        environment = {**os.environ, "TFTRAINING_DIR": str(tmp_path), "STAGE": stage}
-        command = [sys.executable, "-m", "tftraining.lessons.transfer_learning"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=True)
-        measured.append([float(each) for each in ACCURACY.findall(done.stdout)])
-        assert "accuracy=" in done.stderr  # the bar
-        assert "loss=" in done.stderr
+    for options in ((), ("--env", "STAGE=fine-tune")):
+        with Run(tmp_path, manifest("transfer-learning"), *options) as run:
+            assert run.wait() == 0, run.log
+            directory, log = run.job, run.log
+        measured.append([float(each) for each in ACCURACY.findall(log)])
+        assert "accuracy=" in log  # the bar
+        assert "loss=" in log
     assert [len(each) for each in measured] == [5, 5]
     assert measured[1][0] > measured[0][-1] - 0.05 > 0.75
-    head, tuned = (keras.models.load_model(tmp_path / f"{stage}.keras").layers[1] for stage in ("head", "fine-tune"))
+    head, tuned = (keras.models.load_model(directory / f"{stage}.keras").layers[1] for stage in ("head", "fine-tune"))
     same = {each.name: np.array_equal(each.moving_mean, other.moving_mean) for each, other in norms(head, tuned)}
     assert same and all(same.values()), "BatchNormalization runs in inference mode, and so keeps its statistics"
     convolution = "expanded_conv_project"
     assert not np.array_equal(head.get_layer(convolution).kernel, tuned.get_layer(convolution).kernel)
-    check_served(keras, tmp_path / "fine-tune.keras")
+    check_served(keras, directory / "fine-tune.keras")
 
 
 @pytest.mark.slow_fault
