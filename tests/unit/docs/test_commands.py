@@ -7,7 +7,8 @@ the examples. Not checked: `cosign` and `sha256sum`.
 What runs elsewhere, as a page has it:
 
 * kubectl and `helm install` and `upgrade`, without kubelets: tests/control_plane/test_page_commands.py;
-* `tftj run` of README's program and of the examples: tests/processes/client/test_own_program.py and test_examples.py;
+* `tftj` without an operator and kubelets: tests/control_plane/test_page_tftj.py, where a list names the tests of the
+  other commands of `tftj` (`run`, `doctor`, `tensorboard`), and what is different there;
 * the quick start on a laptop, in a bare Debian: tests/processes/machine/test_quickstart.py;
 * the quick starts on kind and on a cluster: tests/quickstarts/test_quickstarts.py;
 * the kills by hand: tests/processes/launch/test_kill_by_hand.py, where a process takes the place of a pod;
@@ -15,10 +16,8 @@ What runs elsewhere, as a page has it:
 * the cells of notebooks for this machine: tests/processes/client/test_notebooks.py.
 
 Not run by any test: docker, kind and pip on other pages; cosign, sha256sum; `kubectl logs`, `exec`, `port-forward` and
-`rollout`; most commands of `tftj` as the pages have them (its verbs run with the arguments of
-tests/control_plane/test_tftj_verbs.py); make and the benchmarks, which people run. Paths, links and modules are proven
-in test_paths.py, manifests in tests/unit/client/test_validation.py and, by an API server, in
-tests/control_plane/test_manifests.py.
+`rollout`; make and the benchmarks, which people run. Paths, links and modules are proven in test_paths.py, manifests in
+tests/unit/client/test_validation.py and, by an API server, in tests/control_plane/test_manifests.py.
 """
 
 import ast
