@@ -53,7 +53,7 @@ def type_in(command: str) -> str:
 
 
 def test_the_documented_commands_in_a_pod(tmp_path: Path, name: str) -> None:
-    by_name, by_launcher, _ = commands()
+    by_launcher, by_name, _ = commands()
     with gang_of(tmp_path, "python", name) as gang:
         gang.start()
         gang.wait_for_phase("Training")
