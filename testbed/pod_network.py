@@ -5,12 +5,15 @@ It must never be used on official nodes.
 """
 
 import json
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from .docker import Engine
 from .kube import Kube
+from .shell import run
 
 CONFLIST = "/etc/cni/net.d/10-bridge.conflist"
 
@@ -48,6 +51,18 @@ def install(engine: Engine, kube: Kube) -> None:
 
     with ThreadPoolExecutor() as pool:
         list(pool.map(configure, members))
+
+
+@contextmanager
+def routes_to_pods(kube: Kube) -> Iterator[None]:
+    """Let this machine answer the pods while the block lasts: their packets leave a node with the pod's own address."""
+    members = [_member(node) for node in kube.get("nodes")["items"]]
+    with ExitStack() as stack:
+        for member in members:
+            route = [member.pods, "via", member.address]
+            run(["ip", "route", "add", *route])
+            stack.callback(run, ["ip", "route", "del", *route])
+        yield
 
 
 def _member(node: dict[str, Any]) -> Member:

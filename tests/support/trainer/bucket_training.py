@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.support.launchers.gang import LocalGang
 from tests.support.simulated_cluster.builders import a_job
-from tests.support.trainer.bucket import BUCKET, emulated_bucket, objects
+from tests.support.trainer.bucket import BUCKET, bucket_of_this_process, objects
 from tftraining_api.manifests.cleanup_pod import CleanupTask, cleanup_pod
 from tftraining_api.manifests.storage import job_directory, mounted_directory
 
@@ -32,7 +32,7 @@ def main(server: str, given: str, options: str) -> None:
     place = os.environ["TFTRAINING_DIR"] = job_directory(job, spec.storage)
     inside = place.removeprefix(f"gs://{BUCKET}/") + "/"
     settings = {"directory": mounted_directory(job, spec.storage), "warmStart": True, **json.loads(options)}
-    with emulated_bucket(Path(server), folder), LocalGang(folder, {"worker": 2}, **settings) as gang:
+    with bucket_of_this_process(Path(server), folder), LocalGang(folder, {"worker": 2}, **settings) as gang:
         gang.command = [sys.executable, str(PROGRAM), str(EPOCHS)]
         gang.start()
         gang.wait_for(lambda: "epoch 4 begins" in gang.log("worker-1"), PATIENCE)

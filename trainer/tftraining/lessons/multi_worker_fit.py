@@ -59,7 +59,7 @@ with strategy.scope():
 best = f"{DIRECTORY}/best.keras"
 try:  # the ModelCheckpoint of a restarted program has forgotten the accuracy of the best model, so measure it again
     best_accuracy = keras.models.load_model(best).evaluate(validation, verbose=0)[1]
-except (OSError, ValueError):  # no model yet, or one that a killed program has not completed
+except (OSError, ValueError, tf.errors.NotFoundError):  # no model yet, or one that a killed program has not completed
     best_accuracy = None
 callbacks = [
     # A restarted program resumes from the backup. Both callbacks keep the chief's files by themselves.

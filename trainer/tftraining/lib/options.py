@@ -211,7 +211,7 @@ def local_path(text: str) -> str:
     """A path on this machine or in a mounted volume."""
     if is_url(text):
         raise argparse.ArgumentTypeError(
-            f"{text} is a URL, and object storage is not supported: give a mounted directory"
+            f"{text} is a URL: this program needs a mounted directory (programs for a bucket: docs/storage.md)"
         )
     return text
 
