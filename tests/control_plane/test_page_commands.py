@@ -27,15 +27,15 @@ FILES = {"--filename", "-f", "--patch-file"}
 GIT = {"username": "reader", "password": "secret"}  # files beside the page's `kubectl create secret`
 
 
-def objects(command: Command) -> list[str]:
+def objects_of(words: tuple[str, ...]) -> list[str]:
     """The words that name what the command is about."""
-    pairs = zip(("", *command.words[2:]), command.words[2:], strict=False)
+    pairs = zip(("", *words[2:]), words[2:], strict=False)
     return [word for before, word in pairs if before not in VALUED and not word.startswith("-")]
 
 
 def is_complete(command: Command) -> bool:
     """Whether the command names its objects; in prose many do not."""
-    verb, found = command.words[1], objects(command)
+    verb, found = command.words[1], objects_of(command.words)
     if verb == "apply":
         return bool(FILES & {*command.words})
     needed = 1 if verb in ("explain", "get") or any("/" in word for word in found) else 2

@@ -33,6 +33,7 @@ from tests.support.repository import REPOSITORY
 from tests.unit.docs.test_commands import PLACEHOLDERS, all_commands, is_tftj, problem
 from tftraining.launch.history import FILE
 
+ON_KUBELETS = ("tftj logs JOB", "tftj logs JOB -f", "tftj tensorboard JOB")
 # The commands that do not run here, each with the test that runs it, and what is different there.
 ELSEWHERE = {
     # Local trainings.
@@ -60,7 +61,7 @@ ELSEWHERE = {
     "tftj run FILE": "tests/processes/client/test_run.py",
     "tftj run FILE --code DIR": "tests/processes/client/test_code.py",
     # With kubelets.
-    "tftj tensorboard JOB": "tests/cluster/test_tftj_verbs.py, with another port",
+    **dict.fromkeys(ON_KUBELETS, "tests/cluster/test_page_commands.py"),
     "tftj doctor": "tests/quickstarts/test_quickstarts.py",
 }
 JOB, ENDED, SUBMITTED = "digits", "trained", "mine"
@@ -83,8 +84,7 @@ def here_only() -> list[tuple[str, ...]]:
 def arguments(words: tuple[str, ...]) -> list[str]:
     """The arguments of `tftj`, with values in place of the placeholders of the pages."""
     verb = words[2] if words[0] == "kubectl" else words[1]
-    # A job that goes on is followed for ever.
-    job = ENDED if verb in ("wait", "logs") else JOB
+    job = ENDED if verb == "wait" else JOB
     values = {**PLACEHOLDERS, "JOB": job, "JOB...": job, "FILE": "tfjob.yaml" if verb == "convert" else "job.yaml"}
     found = [values.get(word, word.replace("STATE", "succeeded")) for word in words[words.index(verb) :]]
     return [re.sub(r"@(SHA|SUBSTITUTED)$", f"@{COMMIT}", word) for word in found]

@@ -8,16 +8,18 @@ What runs elsewhere, as a page has it:
 
 * kubectl and `helm install` and `upgrade`, without kubelets: tests/control_plane/test_page_commands.py;
 * `tftj` without an operator and kubelets: tests/control_plane/test_page_tftj.py, where a list names the tests of the
-  other commands of `tftj` (`run`, `doctor`, `tensorboard`), and what is different there;
+  other commands of `tftj` (such as `run` and `doctor`), and what is different there;
+* `kubectl logs` and `exec`, `tftj logs` and `tensorboard`, on kind: tests/cluster/test_page_commands.py;
 * the quick start on a laptop, in a bare Debian: tests/processes/machine/test_quickstart.py;
 * the quick starts on kind and on a cluster: tests/quickstarts/test_quickstarts.py;
 * the kills by hand: tests/processes/launch/test_kill_by_hand.py, where a process takes the place of a pod;
 * the first job and `helm test`, on kind: tests/cluster/test_first_job.py;
 * the cells of notebooks for this machine: tests/processes/client/test_notebooks.py.
 
-Not run by any test: docker, kind and pip on other pages; cosign, sha256sum; `kubectl logs`, `exec`, `port-forward` and
-`rollout`; make and the benchmarks, which people run. Paths, links and modules are proven in test_paths.py, manifests in
-tests/unit/client/test_validation.py and, by an API server, in tests/control_plane/test_manifests.py.
+Not run by any test: docker, kind and pip on other pages; cosign, sha256sum; `nvidia-smi` and `pkill` in a pod; what a
+page only mentions, without its object (`kubectl port-forward`, `kubectl rollout undo`); make and the benchmarks, which
+people run. Paths, links and modules are proven in test_paths.py, manifests in tests/unit/client/test_validation.py and,
+by an API server, in tests/control_plane/test_manifests.py.
 """
 
 import ast
