@@ -247,7 +247,7 @@ class Bench:
     async def _floor(self) -> float:
         """Seconds in which a bare client creates the children of the same jobs; the fastest of some concurrencies."""
         seconds = []
-        for concurrency in (16, 32):
+        for concurrency in (16, 32, 64):
             requests = [
                 _unowned(each) for each in child_requests(FLOOR_NAMESPACE, self._asked.jobs, self._asked.workers)
             ]

@@ -25,8 +25,10 @@ from tftraining_operator.plan.creation_errors import EARLIER, KEY_GONE
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 
 logger = logging.getLogger(__name__)
-# Parallel writes: as many as a busy API server answers at once. Each one more costs a TLS connection and its memory.
-CONCURRENCY = 16
+# Parallel writes of all passes together, and those that each pass may have in any case. Beside the scheduler and the
+# kubelets of the first pods, the API server creates the pods of one large job faster for 64 requests at a time than for
+# 16. Each one more costs a TLS connection and 0.3 MiB.
+CONCURRENCY, LEAST_CONCURRENCY = 64, 16
 KEY_BYTES = 32
 # Attempt label of a pod whose attempt is unknown: older than attempt 1.
 PAST = "0"
@@ -43,6 +45,7 @@ class Children:
         self.services = services
         self.nodes = nodes
         self.warnings = KubeletWarnings(pods.job_of)
+        self._writing_passes = 0
 
     def observe(self, job: Job) -> Observed:
         """The job's children, and leftovers of an earlier job of the name, from the caches."""
@@ -65,12 +68,12 @@ class Children:
         deletions = [partial(self._delete_pod, job, each) for each in step.delete_pods]
         failures = [partial(self._fail_pod, job, each) for each in step.fail_pods]
         annotations = [partial(self._annotate, job, each) for each in (step.annotate_pod,) if each is not None]
-        refused = await _write_all([*deletions, *failures, *annotations])
-        refused_auxiliary = await _write_all(
+        refused = await self._write_all([*deletions, *failures, *annotations])
+        refused_auxiliary = await self._write_all(
             [partial(auxiliary_objects.remove, self._api, job, each) for each in step.delete_auxiliary_objects]
         )
         if step.delete_service and not refused_auxiliary:
-            refused_auxiliary += await _write_all([partial(self._delete_service, job)])
+            refused_auxiliary += await self._write_all([partial(self._delete_service, job)])
         return refused + refused_auxiliary
 
     async def create(self, job: Job, step: Step) -> None:
@@ -114,7 +117,7 @@ class Children:
         raise WriteRefused(child, 410, KEY_GONE)
 
     async def _create_pods(self, job: Job, manifests: Sequence[Manifest]) -> None:
-        """Create the pods, CONCURRENCY at a time; no more manifests than that are in memory at once."""
+        """Create the pods; no more manifests than parallel writes are in memory at once."""
         waiting = iter(manifests)
         refused: list[WriteRefused] = []
 
@@ -127,9 +130,42 @@ class Children:
                 except WriteRefused as error:
                     refused.append(error)
 
-        await asyncio.gather(*(create() for _ in range(min(CONCURRENCY, len(manifests)))))
+        await self._run_workers(create, len(manifests))
         if refused:
             raise refused[0]
+
+    async def _write_all(self, writes: Sequence[Callable[[], Awaitable[None]]]) -> list[WriteRefused]:
+        """Do all writes; returns the refusals in the order of the writes."""
+        waiting = enumerate(writes)
+        refused: dict[int, WriteRefused] = {}
+
+        async def write() -> None:
+            for number, each in waiting:
+                try:
+                    await each()
+                except WriteRefused as error:
+                    refused[number] = error
+
+        await self._run_workers(write, len(writes))
+        return [refused[number] for number in sorted(refused)]
+
+    async def _run_workers(self, worker: Callable[[], Awaitable[None]], writes: int) -> None:
+        """Run as many workers as there may be parallel requests, until all have ended; raises the first error.
+
+        Starting 5,000 tasks at once would block the event loop. Most passes have no write, and a task costs more than
+        all their other work here.
+        """
+        if not writes:
+            return
+        self._writing_passes += 1
+        try:
+            most = max(LEAST_CONCURRENCY, CONCURRENCY // self._writing_passes)
+            workers = [worker() for _ in range(min(most, writes))]
+            for error in await asyncio.gather(*workers, return_exceptions=True):
+                if error is not None:
+                    raise error
+        finally:
+            self._writing_passes -= 1
 
     async def _create(self, job: Job, kind: str, store: ChildStore, manifest: Manifest) -> None:
         path, name = f"/api/v1/namespaces/{job.key.namespace}/{kind}", manifest["metadata"]["name"]
@@ -198,26 +234,6 @@ class Children:
             if not error.gone:
                 kind, _, name = what.partition("/")
                 raise WriteRefused.to("DELETE", f"{kind[:-1]}/{name}", error) from error
-
-
-async def _write_all(writes: Sequence[Callable[[], Awaitable[None]]]) -> list[WriteRefused]:
-    """Do all writes, CONCURRENCY at a time; returns the refusals in the order of the writes. Starting 5,000 tasks at
-    once would block the event loop. Most passes have no write, and a task costs more than all their other work here."""
-    waiting = enumerate(writes)
-    refused: dict[int, WriteRefused] = {}
-
-    async def write() -> None:
-        for number, each in waiting:
-            try:
-                await each()
-            except WriteRefused as error:
-                refused[number] = error
-
-    workers = [write() for _ in range(min(CONCURRENCY, len(writes)))]
-    for error in await asyncio.gather(*workers, return_exceptions=True):
-        if error is not None:
-            raise error
-    return [refused[number] for number in sorted(refused)]
 
 
 def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:
