@@ -20,6 +20,7 @@ from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.fence import Fence, FencedApi
+from tftraining_operator.cluster.first_passes import first_passes_done
 from tftraining_operator.cluster.http_server import serve
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.kopf_session import KopfSessions
@@ -49,8 +50,6 @@ WORKERS = 16
 # Period of the audit, which finds jobs that were deleted in a gap of kopf's watch.
 AUDIT_SECONDS = 300.0
 START_PAUSE = 5.0
-# When the first passes are looked at, in seconds, and how often at most: new jobs may come without an end.
-FIRST_PASSES_CHECK_SECONDS, MAX_FIRST_PASSES_CHECKS = 0.5, 20
 MOST_NAMED = 5
 UPDATE = "update it: kubectl apply --server-side -f crds/tftrainingjobs.yaml"
 # At a clean stop the writes in flight may end; the lease is released only after them.
@@ -334,13 +333,7 @@ class Operator:
         await asyncio.gather(self._resume_launcher_reports(), *workers)
 
     async def _resume_launcher_reports(self) -> None:
-        """Ask the launchers once the first passes are done: thousands of first requests would delay these passes."""
-        before = -1
-        for _ in range(MAX_FIRST_PASSES_CHECKS):
-            if self.queue.depth == 0 and self._reconciler.reconciled == before:
-                break
-            before = self._reconciler.reconciled
-            await asyncio.sleep(FIRST_PASSES_CHECK_SECONDS)
+        await first_passes_done(lambda: self.queue.depth, lambda: self._reconciler.reconciled)
         self._launcher_reports.resume()
 
     async def stop(self) -> None:
