@@ -200,13 +200,16 @@ class Typist:
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            assert process.stdout is not None
-            first = process.stdout.readline()
-            if phase and first:
-                self._submitted.patch({"status": {"phase": phase}}, "/status")
-            elif first:
-                process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
+            try:
+                assert process.stdout is not None
+                first = process.stdout.readline()
+                if phase and first:
+                    self._submitted.patch({"status": {"phase": phase}}, "/status")
+                elif first:
+                    process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
         self._delete()
         return told(code, process.returncode, first + out, err)
 
