@@ -131,8 +131,7 @@ class Reconciler:
         )
         step = await self._decide(job, observed, now)
         self._launcher_reports.follow(key, launcher_endpoint(job, step.status, observed.pods))
-        # Jobs that wait for a pass count as training ones: while many start, progress is written less often.
-        due_at = due(job, step.status, memory.written, self._launcher_reports.followed + self._queue.depth)
+        due_at = due(job, step.status, memory.written, self._launcher_reports.followed)
         # `written <= now`: a clock that was set back must not delay the status until the clock has caught up.
         is_unchanged = is_written(job.status, step.status)
         kept = is_unchanged or memory.written <= now < due_at

@@ -23,7 +23,7 @@ _EPOCH = datetime.min.replace(tzinfo=UTC)
 def due(job: Job, new: Status, written: datetime, training: int) -> datetime:
     """When the new status of the job, which was last written at `written`, is to be written.
 
-    `training` is the number of jobs among which the writes of progress are shared.
+    `training` is the number of jobs whose launchers tell of progress.
     """
     if is_progress(job.status, new):
         return _progress_due(job, new.progress, written, _turn(training))
