@@ -96,7 +96,8 @@ def _built(engine: Engine) -> dict[str, str]:
     """Return target → image of `node/Dockerfile`, built first where missing."""
     names = {target: _built_name(target) for target in ("component", "coredns", "pause", "node")}
     if not all(engine.has_image(name) for name in names.values()):
-        arguments = {"BASE": rootfs.ensure(engine), "VERSION": binaries.KUBERNETES_VERSION}
+        pause = next(line for line, target in _component_references().items() if target == "pause")
+        arguments = {"BASE": rootfs.ensure(engine), "VERSION": binaries.KUBERNETES_VERSION, "PAUSE": pause}
         programs = binaries.ensure(*PROGRAMS, pinned=True)
         with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="context-") as folder:
             context = Path(folder)
