@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from . import packages
 from .docker import Engine
 from .kube import Kube
 from .shell import run
@@ -56,6 +57,7 @@ def install(engine: Engine, kube: Kube) -> None:
 @contextmanager
 def routes_to_pods(kube: Kube) -> Iterator[None]:
     """Let this machine answer the pods while the block lasts: their packets leave a node with the pod's own address."""
+    packages.need("ip")
     members = [_member(node) for node in kube.get("nodes")["items"]]
     with ExitStack() as stack:
         for member in members:
