@@ -171,9 +171,11 @@ def test_the_metrics_tell_of_phases_restarts_and_recoveries(new_job: NewJob, ope
     before = operator.metric(name), operator.metric("tftraining_recovery_seconds_count")
     job = new_job()
     job.run()
-    assert operator.metric('tftraining_jobs{phase="Running"}') >= 1
+    # The API server has the status before the operator has its answer.
+    wait_until(lambda: operator.metric('tftraining_jobs{phase="Running"}') >= 1, "the metric knows the job")
     job.fail_pod("job-worker-1", 137, reason="OOMKilled")
     job.run(attempt=2)
+    wait_until(lambda: operator.metric("tftraining_recovery_seconds_count") > before[1], "the metric of the recovery")
     assert operator.metric(name) == before[0] + 1
     assert operator.metric("tftraining_recovery_seconds_count") == before[1] + 1
     assert operator.metric("tftraining_reconcile_seconds_count") > 0
