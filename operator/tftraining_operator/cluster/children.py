@@ -26,8 +26,8 @@ from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure
 
 logger = logging.getLogger(__name__)
 # The parallel writes of a pass: an equal share of CONCURRENCY among the passes that write, at least LEAST_CONCURRENCY.
-# Beside the scheduler and the kubelets of the first pods, the API server creates the pods of one large job faster for 64
-# requests at a time than for 16. Each one more costs a TLS connection and 0.3 MiB.
+# Beside the scheduler and the kubelets of the first pods, the API server creates the pods of one large job faster with
+# 64 requests at a time than with 16. Each one more costs a TLS connection and 0.3 MiB.
 CONCURRENCY, LEAST_CONCURRENCY = 64, 16
 KEY_BYTES = 32
 # Attempt label of a pod whose attempt is unknown: older than attempt 1.
