@@ -50,7 +50,7 @@ def test_what_the_command_line_changes_and_what_of_it_is_not_used(tmp_path: Path
     with Run(tmp_path, manifest("3", "0.05"), *options, "--kill", "worker-1@step=3") as run:
         assert run.wait() == 0
         log = run.log
-    assert "worker-1 | another program" in log.splitlines() and "begins after epoch" not in log
+    assert "worker-0 | another program" in log.splitlines() and "begins after epoch" not in log
     assert "cannot validate the new field spec.template.spec.nodeSelector without a cluster; keeping it" in log
     assert re.search(r"--workdir \S+ is ignored: the job has no spec.storage", log), log
     assert "--kill worker-1@step=3 was not executed: no step was reported" in log
