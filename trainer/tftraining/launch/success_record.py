@@ -23,7 +23,7 @@ from tftraining.launch.wait_for import in_thread
 
 FILE_SECONDS = 5.0
 BUCKET = "gs://"
-# For a read or a write. Most of it is the import of TensorFlow: 4 s on a free core, half a minute on a crowded node.
+# For a read or a write. Most of it is the import of TensorFlow, which takes long on a crowded node.
 BUCKET_SECONDS = 60.0
 RunHelper = Callable[[Sequence[str], Mapping[str, str], float], Awaitable[str]]
 
