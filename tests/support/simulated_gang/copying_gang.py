@@ -6,7 +6,9 @@ the same name with different states, or members of a round with different states
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from tests.support.simulated_gang.simulation import SimulatedGang, SimulatedLauncher, exited
@@ -84,6 +86,7 @@ class CopyingGang(SimulatedGang):
         states = set(found)
         taken = None not in states
         assert not taken or len(states) == 1, "the members of a round differ"
+        assert not taken or not self._is_born_of_suspect(found[0] or ()), "born of a suspect copy"
         for memory, state in zip(memories, found, strict=True):
             memory.resumed = _ordered(memory) if taken else None
             memory.step = memory.resumed[1] if memory.resumed is not None else 0
@@ -94,6 +97,11 @@ class CopyingGang(SimulatedGang):
             memory.copies = {**older, **kept}
         sources = {str((memory.order or {}).get("source")) for memory in memories}
         self.restorations.append("Peer" if "Peer" in sources and taken else "Memory" if taken else "Start")
+
+    def _is_born_of_suspect(self, state: State) -> bool:
+        """Whether one of the copies from which this state comes is suspect."""
+        restored = [(number, step) for (number, _), (_, step) in pairwise(state)]
+        return any(copy in self.coordinator.backups.suspects for copy in restored)
 
     def _find(self, memory: Memory) -> State | None:
         """The state that this member was told to restore; None if it does not get it."""
@@ -161,13 +169,18 @@ class CopyingGang(SimulatedGang):
         memory.order, memory.state, memory.resumed, memory.newest = frame["memoryBackup"], None, None, None
         memory.step = memory.request = 0
 
+    def _end_program(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
+        memory, first = self._memory(launcher), dict(frame.get("suspects", ()))
+        memory.copies = {copy: state for copy, state in memory.copies.items() if copy[1] < first.get(copy[0], math.inf)}
+
     def _order_copy(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
         if launcher.program == frame["round"]:
             self._memory(launcher).request = frame["step"]
 
     def _send_outbox(self) -> None:
-        for copy in self.coordinator.backups.dropped:
-            assert copy != self.coordinator.backups.restored or not self.coordinator.rounds.running, "a dropped copy"
+        backups = self.coordinator.backups
+        if self.coordinator.rounds.running and backups.restored is not None:
+            assert backups.restored not in backups.suspects, "a suspect copy"
         super()._send_outbox()
 
 

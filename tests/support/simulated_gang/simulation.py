@@ -316,6 +316,7 @@ class SimulatedGang:
             self._begin_program(launcher, frame)
         elif frame["type"] == "stop":
             launcher.program = None
+            self._end_program(launcher, frame)
             self._send(launcher, {"type": "ready", "round": frame["round"], **self._ready_fields(launcher)})
         elif frame["type"] == "copy":
             self._order_copy(launcher, frame)
@@ -337,6 +338,9 @@ class SimulatedGang:
         return {}
 
     def _begin_program(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
+        return
+
+    def _end_program(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:
         return
 
     def _order_copy(self, launcher: SimulatedLauncher, frame: dict[str, Any]) -> None:

@@ -211,7 +211,7 @@ class Launcher:
         told, job = self._settings.memory_backup, self._settings.job
         if not told.on or not self._settings.in_gang:
             return None
-        limits = Limits(told.max_overhead_percent, told.size_limit, told.memory_limit)
+        limits = Limits(told.max_overhead_percent, told.size_limit, told.memory_limit, told.exactness)
         try:
             if told.directory is None:
                 store = MemoryStore.temporary(limits)

@@ -18,6 +18,7 @@ from tests.support.simulated_gang.simulation import exited, heartbeat
 from tftraining.launch.gang.coordinator import Coordinator
 
 HELD = [[1, 32], [1, 48]]
+DROPPED = [(1, 48), (2, 0)]  # the restored copy, and all of the round that has restored it
 
 
 def resumed_gang(**policy: Any) -> Coordinator:
@@ -25,6 +26,10 @@ def resumed_gang(**policy: Any) -> Coordinator:
     chief = start_gang_with_copies("worker-0", "worker-1", held=HELD, **{"max_restarts": 100, **policy})
     make_steps(chief, 5.0, 50, report(resumed=48), first_step=48)
     return chief
+
+
+def suspects(chief: Coordinator) -> list[tuple[int, int]]:
+    return chief.backups.suspects.to_frame()
 
 
 def test_a_copy_is_dropped_if_the_program_fails_before_the_next_one() -> None:
@@ -67,18 +72,47 @@ def test_a_program_that_ran_out_of_memory_ends_the_backups_of_the_job() -> None:
     "ended",
     [
         {"number_of_signal": 9},
-        {"number_of_signal": 6},
+        {"number_of_signal": 15},
         {"code": 137},
         {"code": 1, "exception": "ConnectionResetError: [Errno 104]"},
         {"code": 1, "exception": "tensorflow.python.framework.errors_impl.UnavailableError: lost"},
     ],
 )
-def test_no_signal_and_no_failure_of_the_surroundings_drops_a_copy(ended: dict[str, Any]) -> None:
+def test_no_kill_and_no_failure_of_the_surroundings_drops_a_copy(ended: dict[str, Any]) -> None:
     chief, exception = resumed_gang(), ended.pop("exception", "")
     frame = exited(chief.rounds.number, **ended)
     frame["exit"]["exception"] = exception
     chief.handle_frame("worker-1", frame, 6.0)
     assert restored(restart(chief, 7.0, *HELD)) == [1, 48]
+
+
+@pytest.mark.parametrize(
+    "ended", [{"number_of_signal": number} for number in (4, 6, 7, 8, 11)] + [{"code": 134}, {"code": 139}]
+)
+def test_a_crash_drops_a_copy_before_the_next_one_and_never_later(ended: dict[str, Any]) -> None:
+    """TensorFlow aborts the process where values are impossible; a shell that runs the program has 128 + n."""
+    chief = resumed_gang()
+    chief.handle_frame("worker-1", exited(chief.rounds.number, **ended), 6.0)
+    assert restored(restart(chief, 7.0, *HELD)) == [1, 32]
+    for now, copy in ((10.0, 48), (20.0, 64)):
+        make_steps(chief, now, copy + 2, report(copy, resumed=copy - 16), first_step=copy - 16)
+        chief.handle_frame("worker-1", exited(chief.rounds.number, **ended), now)
+        assert restored(restart(chief, now + 5.0, [chief.rounds.number, copy])) == [chief.rounds.number - 1, copy]
+
+
+def test_the_members_are_told_to_remove_a_dropped_copy() -> None:
+    chief = resumed_gang()
+    fail(chief, "worker-1", 6.0)
+    stops = [frame for _, frame in chief.outbox.take_all() if frame["type"] == "stop"]
+    assert [frame["suspects"] for frame in stops] == [DROPPED] * 2
+
+
+def test_a_loss_that_is_not_finite_after_a_restore_is_one_charged_failure_and_drops_the_copy() -> None:
+    chief = resumed_gang()
+    told = "_tftraining.memory_backup.copier.LossIsNotFinite: tftraining: the loss is NaN 16 steps after the restore"
+    fail(chief, "worker-1", 6.0, told)
+    assert chief.decisions.ledger.process_failures == 1
+    assert restored(restart(chief, 7.0, *HELD)) == [1, 32]
 
 
 def test_a_member_that_has_finished_too_early_drops_no_copy() -> None:
@@ -87,7 +121,7 @@ def test_a_member_that_has_finished_too_early_drops_no_copy() -> None:
     fail(chief, "worker-0", 6.5, "tensorflow.python.framework.errors_impl.UnavailableError: Connection reset by peer")
     assert chief.last_incident is not None
     assert (chief.last_incident.member, chief.last_incident.charged) == ("worker-1", True)
-    assert not chief.backups.dropped
+    assert not suspects(chief)
 
 
 @pytest.mark.parametrize("code", [1, 3])
@@ -108,19 +142,19 @@ def test_a_stall_before_the_first_step_drops_the_copy() -> None:
             chief.handle_frame(peer.name, heartbeat(chief.rounds.number, now, step=48, first_step=48, updated=now), now)
         chief.tick(now)
     assert chief.last_incident is not None and chief.last_incident.reason == "Stalled"
-    assert chief.backups.dropped == {(1, 48)}
+    assert suspects(chief) == DROPPED
 
 
 def test_lost_members_and_stalls_drop_no_copy() -> None:
     chief = resumed_gang(stall_timeout_seconds=20.0)
     chief.handle_disconnect("worker-1", 6.0)
-    assert not chief.backups.dropped
+    assert not suspects(chief)
     chief = resumed_gang(stall_timeout_seconds=20.0)
     for now in (25.0, 27.0):
         make_steps(chief, now, 50, report(resumed=48), last_step_time=now - 1.0)
         chief.tick(now)
     assert chief.last_incident is not None and chief.last_incident.reason == "Stalled"
-    assert not chief.backups.dropped
+    assert not suspects(chief)
 
 
 @pytest.mark.parametrize(("steps", "dropped"), [((48, 64), True), ((64, 64), False), ((None, 64), True)])
@@ -130,7 +164,7 @@ def test_a_copy_is_kept_once_all_members_have_made_a_newer_one(steps: Any, dropp
         frame = {"type": "beat", "t": 6.0, "round": peer.round, "mode": "", "pid": 7, "stuck": 0.0, "progress": {}}
         chief.handle_frame(peer.name, {**frame, "backup": report(step, resumed=48)}, 6.0)
     fail(chief, "worker-1", 6.5)
-    assert chief.backups.dropped == ({(1, 48)} if dropped else set())
+    assert suspects(chief) == (DROPPED if dropped else [])
 
 
 def test_a_copy_that_the_programs_did_not_take_is_kept() -> None:
@@ -138,7 +172,7 @@ def test_a_copy_that_the_programs_did_not_take_is_kept() -> None:
     chief = start_gang_with_copies("worker-0", "worker-1", held=HELD)
     make_steps(chief, 5.0, 70, report(), first_step=60)
     fail(chief, "worker-1", 6.0)
-    assert not chief.backups.dropped
+    assert not suspects(chief)
 
 
 def test_a_copy_reported_with_the_exit_counts() -> None:
@@ -147,7 +181,7 @@ def test_a_copy_reported_with_the_exit_counts() -> None:
     make_steps(chief, 6.0, 65, report(64, resumed=48))
     chief.handle_frame("worker-1", {**heartbeat(1, 6.1), "backup": report(48, resumed=48)}, 6.1)
     chief.handle_frame("worker-1", {**frame, "backup": report(64, resumed=48)}, 6.5)
-    assert not chief.backups.dropped
+    assert not suspects(chief)
 
 
 def test_a_failure_counts_as_the_same_only_after_all_copies_are_dropped() -> None:

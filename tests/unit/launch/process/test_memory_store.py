@@ -13,7 +13,7 @@ from tftraining.launch.in_user_process.memory_backup import copy_file, copy_repo
 from tftraining.launch.process.copy_files import CHUNK_BYTES, CopyGoneError, IncomingCopy, OutgoingCopy
 from tftraining.launch.process.memory_store import Limits, MemoryStore
 
-LIMITS = Limits(1.0, size=5000, memory=70_000)
+LIMITS = Limits(1.0, size=5000, memory=70_000, exactness="Required")
 
 
 def names(directory: Path) -> list[str]:
@@ -81,7 +81,7 @@ def test_the_copies_of_another_job_are_not_taken_over_but_removed(tmp_path: Path
 
 def test_the_program_is_told_all_that_it_needs(tmp_path: Path) -> None:
     store = MemoryStore.temporary(LIMITS, tmp_path)
-    told = store.variables([1, 5], "Peer", fetching=True)
+    told = store.variables([1, 5], "Peer", "uid-1", fetching=True)
     assert json.loads(told[copy_file.VARIABLE]) == {
         "directory": str(store.directory),
         "percent": 1.0,
@@ -91,6 +91,8 @@ def test_the_program_is_told_all_that_it_needs(tmp_path: Path) -> None:
         "memoryLimit": 70_000,
         "sizeLimit": 5000,
         "waitSteps": 200,
+        "exactness": "Required",
+        "uid": "uid-1",
     }
     store.close(ended=True)
 
@@ -113,7 +115,7 @@ def test_a_report_is_read_again_only_when_it_has_changed(tmp_path: Path, monkeyp
     monkeypatch.setattr(store, "_read_report", lambda: pytest.fail("it has not changed"))
     assert store.report() == {"step": 5}
     monkeypatch.undo()
-    for harm in ("[]", "{", '{"x": "' + "x" * 5000 + '"}', ""):
+    for harm in ("[]", "{", '{"x": "' + "x" * 20_000 + '"}', ""):
         write_report(store, harm)
         assert store.report() is None
     write_report(store, '{"step": 6}')
@@ -130,6 +132,15 @@ def test_the_memory_of_what_the_program_would_not_keep_is_free_before_a_fetch(tm
     (store.directory / "free-1-4").touch()
     store.make_room()
     assert names(store.directory) == ["copy-1-6", "lock", "request"]
+    store.close(ended=True)
+
+
+def test_suspect_copies_are_removed_with_the_later_ones_of_their_rounds(tmp_path: Path) -> None:
+    store = MemoryStore.temporary(LIMITS, tmp_path)
+    for copy in ((1, 5), (1, 6), (2, 3), (3, 0)):
+        write_copy(store.directory, *copy)
+    store.remove_suspects({1: 6, 3: 0, 4: 2})
+    assert store.held() == [(1, 5), (2, 3)]
     store.close(ended=True)
 
 

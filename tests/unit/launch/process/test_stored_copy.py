@@ -55,6 +55,17 @@ def test_a_newer_copy_replaces_the_older_one_and_what_a_killed_launcher_has_left
     assert files(storage) == [f"{PLACE}/uid/copy-4-80"]
 
 
+def test_a_suspect_copy_is_removed_and_no_other(store: Path, storage: Path) -> None:
+    stored = StoredCopy(storage, "uid")
+    stored.remove_suspects({3: 0})
+    write_copy(store, 3, 70)
+    stored.save(store, (3, 70), threading.Event())
+    stored.remove_suspects({3: 71, 2: 0})
+    assert stored.find() == (3, 70)
+    stored.remove_suspects({3: 70})
+    assert stored.find() is None and files(storage) == []
+
+
 def test_only_the_job_that_has_stored_a_copy_finds_it(store: Path, storage: Path) -> None:
     write_copy(store, 3, 70)
     StoredCopy(storage, "uid").save(store, (3, 70), threading.Event())

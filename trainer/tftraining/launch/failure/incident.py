@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import signal as signals
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,7 @@ class Incident:
     same: str = ""  # the key by which same_failure.py recognizes a repeated failure
     steps_per_second: float | None = None  # before
     backup_skipped: str = ""  # why the members made no copy, though the end of the round was known before
+    suspects: Sequence[tuple[int, int]] = ()  # backups in memory for the members to remove (suspect_copies.py)
 
 
 def exit_from_frame(raw: Mapping[str, Any]) -> Exit:

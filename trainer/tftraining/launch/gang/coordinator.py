@@ -232,7 +232,7 @@ class Coordinator:
         self.history.mark_restart(self.last_incident)
         if self.rounds.begin(members, now):
             self.decisions.count_restart()
-        fields, copies = self.membership.describe_round(), self.backups.start_round()
+        fields, copies = self.membership.describe_round(), self.backups.start_round(self.rounds.number)
         for peer in members:
             self._start_program(peer, self.rounds.number, now, **fields, memoryBackup=copies.get(peer.name))
 

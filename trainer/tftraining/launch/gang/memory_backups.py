@@ -1,4 +1,4 @@
-"""Which backup in memory (copy) a round resumes from, and which copy is dropped because the program fails from there.
+"""Which backup in memory (copy) a round resumes from, and which failures the restored copy may have caused.
 
 Pure. A copy is named after the round that made it and its step, so equal names are of the same training at the same
 step. Members hold two copies at most times; the frames of others are not trusted to name few.
@@ -10,22 +10,27 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tftraining.launch.failure.exit import OOM_KILLED, Exit
+from tftraining.launch.failure.exit import OOM_KILLED
 from tftraining.launch.failure.incident import Incident
-from tftraining.launch.failure.same_failure import counts_as_same_failure
 from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
 from tftraining.launch.gang.backup_summary import Summary, summarize
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
+from tftraining.launch.gang.suspect_copies import (
+    MOST,
+    SOON_SECONDS,
+    Copy,
+    SuspectCopies,
+    failure_of,
+    has_crashed,
+    is_fault_of_program,
+)
 
-Copy = tuple[int, int]  # round and step
 # The field of a `hello` or `ready` frame with the copies of a member. Members that vote at different copies must not
 # make copies together (memory_backup/copier.py): whoever changes when they copy renames the field. Was: copies,
 # heldCopies.
 HELD = "memoryCopies"
-MOST = 16  # copies that one frame may name
 LIMIT = 2**52  # of rounds and steps; /status must hold the next one exactly
-SIGNALED = 128  # a shell reports its child's signal n as exit code 128 + n
 
 
 def from_frame(told: object) -> frozenset[Copy] | None:
@@ -80,32 +85,41 @@ def makes_copies(trainers: Iterable[Peer]) -> bool:
     return all(peer.state == "running" and peer.backup is not None and peer.backup.on for peer in trainers)
 
 
-def is_fault_of_program(ended: Exit | None) -> bool:
-    """Whether a program ended by an exception of its own: a restored state may have caused it. No signal counts, nor
-    an exception that comes from the program's surroundings."""
-    if ended is None or ended.signal is not None or ended.kind == OOM_KILLED:
-        return False
-    blames_program = not ended.exception or counts_as_same_failure(ended.exception)
-    return 0 < (ended.code or 0) <= SIGNALED and blames_program
+def has_storage(trainers: Iterable[Peer]) -> bool:
+    """Whether a program has reported a checkpoint in the storage."""
+    return any(peer.progress.checkpoint and not has_only_resumed_from_copy(peer) for peer in trainers)
+
+
+def has_only_resumed_from_copy(peer: Peer) -> bool:
+    """Whether the checkpoint that a member reports is the backup in memory from which its program has resumed."""
+    resumed = peer.backup is not None and bool(peer.backup.resumed_from)
+    return resumed and peer.progress.checkpoint == peer.progress.first_step
 
 
 class MemoryBackups:
-    """The copies of one gang. The dropped ones are known only to this launcher of the chief: a later one may restore
-    such a copy once more, and drops it again."""
+    """The copies of one gang. The suspect ones are known only to this launcher of the chief; but the members remove
+    them, so that no later one restores them."""
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        self.dropped: set[Copy] = set()
+        self.suspects = SuspectCopies()
         self.restored: Copy | None = None  # the copy that the members of this round have to restore
+        self._number = 0  # of this round
+        self._failure = ""  # the last failure of a program by an exception of its own
+        self._has_storage = False  # the storage is known to have a checkpoint
         self._earlier: Summary | None = None  # of that copy
         self._off = ""  # why this launcher has ended the backups
 
-    def start_round(self) -> dict[str, dict[str, Any]]:
+    def start_round(self, number: int) -> dict[str, dict[str, Any]]:
         """The part of the `start` frame of each member that copies; empty without copies. The programs agree by
         collectives, so either all of these members make copies, or none does."""
         earlier, copiers = self.summarize(), self._membership.copiers
-        self.restored = self._earlier = None
-        held = {peer.name: peer.memory_copies - self.dropped for peer in copiers if peer.memory_copies is not None}
+        self.restored, self._earlier, self._number = None, None, number
+        held = {
+            peer.name: {copy for copy in peer.memory_copies if copy not in self.suspects}
+            for peer in copiers
+            if peer.memory_copies is not None
+        }
         if self._off or len(held) < len(copiers):
             return {}
         servers = [peer for peer in copiers if peer.copy_port is not None]
@@ -146,18 +160,41 @@ class MemoryBackups:
         return found.with_copy_of(self._earlier)
 
     def judge(self, incident: Incident) -> Incident:
-        """The incident that ends the round. If its cause may be the restored copy, that copy is dropped, and the
+        """The incident that ends the round. If its cause may be the restored copy, that copy is not used again, and the
         failure does not count as a repeated one: the next round resumes elsewhere. A program that ran out of memory
         ends the backups of the job, for they may be the cause."""
         if incident.exit is not None and incident.exit.kind == OOM_KILLED:
             self._off = f"{incident.member} was OOMKilled"
-        may_repeat = is_fault_of_program(incident.exit) or self._stalled_at_the_begin(incident)
-        if not incident.charged or not may_repeat or not self._may_be_the_cause():
+        self._has_storage = self._has_storage or has_storage(self._membership.trainers)
+        copy = self.restored if self._may_have_resumed() else None
+        if copy is not None:
+            self.suspects.note_restoration(self._number, copy)
+        repeated = self._repeats_the_failure_before(incident)
+        if copy is None or not incident.charged or not self._may_be_caused_by(copy, incident, repeated):
             return incident
-        assert self.restored is not None
-        self.dropped.add(self.restored)
-        told = f"{incident.message}; the backup in memory of step {self.restored[1]} is not used again"
-        return replace(incident, message=told, same="")
+        self.suspects.add(copy)
+        told = f"{incident.message}; the backup in memory of step {copy[1]} is not used again"
+        return replace(incident, message=told, same="", suspects=self.suspects.to_frame())
+
+    def _repeats_the_failure_before(self, incident: Incident) -> bool:
+        """Whether a program ended as one did before, by an exception of its own. Other ends lie between unnoticed."""
+        if not incident.charged or incident.exit is None or not is_fault_of_program(incident.exit):
+            return False
+        before, self._failure = self._failure, failure_of(incident.exit)
+        return self._failure == before
+
+    def _may_be_caused_by(self, copy: Copy, incident: Incident, repeated: bool) -> bool:
+        """Whether the restored copy may have caused the incident: see suspect_copies.py."""
+        newest = newest_common_step(self._membership.copiers)
+        if newest is None or newest <= copy[1]:
+            is_fault = is_fault_of_program(incident.exit) or has_crashed(incident.exit)
+            return is_fault or self._stalled_at_the_begin(incident)
+        return repeated and (self._has_storage or self._is_soon(incident.at))
+
+    def _is_soon(self, at: float) -> bool:
+        """Whether the first step of this round is not long ago."""
+        first = [peer.progress.first_step_time for peer in self._membership.copiers]
+        return at - min((each for each in first if each is not None), default=at) < SOON_SECONDS
 
     def _stalled_at_the_begin(self, incident: Incident) -> bool:
         """Whether the programs stalled before their first step: to skip the input up to the copy's position may take
@@ -165,15 +202,11 @@ class MemoryBackups:
         copiers = self._membership.copiers
         return incident.reason == "Stalled" and all(peer.progress.first_step_time is None for peer in copiers)
 
-    def _may_be_the_cause(self) -> bool:
-        """Whether the gang has restored a copy, and has made no copy since."""
+    def _may_have_resumed(self) -> bool:
+        """Whether the programs have restored the copy, or have not reported yet that they left it aside."""
         copiers = self._membership.copiers
         reports = [peer.backup for peer in copiers if peer.backup is not None]
-        refused = len(reports) == len(copiers) and not any(report.resumed_from for report in reports)
-        if self.restored is None or refused:
-            return False
-        newest = newest_common_step(copiers)
-        return newest is None or newest <= self.restored[1]
+        return len(reports) < len(copiers) or any(report.resumed_from for report in reports)
 
 
 def _summary_of(copy: Copy, earlier: Summary | None, members: int) -> Summary:

@@ -63,7 +63,8 @@ class Outbox:
         if peer.is_connected:
             failed_member = None if incident.reason in PLANNED_RESTARTS else incident.member
             cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}
-            self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **cause)
+            suspects = {"suspects": incident.suspects} if incident.suspects else {}
+            self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **cause, **suspects)
 
     def send_result(self, peer: Peer) -> None:
         """Send a member the verdict, if there is one."""

@@ -10,7 +10,12 @@ import math
 
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.membership import Membership
-from tftraining.launch.gang.memory_backups import common_resumption, makes_copies, newest_common_step
+from tftraining.launch.gang.memory_backups import (
+    common_resumption,
+    has_only_resumed_from_copy,
+    makes_copies,
+    newest_common_step,
+)
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, carry_over, has_reports, is_silent
 from tftraining.launch.roles import traits_of
@@ -266,7 +271,7 @@ class Rounds:
         from does not count."""
         trainers = self._membership.trainers
         reported = [peer.progress for peer in trainers]
-        saved = [peer.progress.checkpoint for peer in trainers if not _has_only_resumed_from_copy(peer)]
+        saved = [peer.progress.checkpoint for peer in trainers if not has_only_resumed_from_copy(peer)]
         newest = max((step for step in saved if step is not None), default=None)
         first = min((each.first_step for each in reported if each.first_step is not None), default=None)
         newest_before = first if self._newest_checkpoint is None else self._newest_checkpoint
@@ -286,9 +291,3 @@ class Rounds:
         if charged or is_progress:
             self._newest_copy = max(newest, before or 0)
         return is_progress
-
-
-def _has_only_resumed_from_copy(peer: Peer) -> bool:
-    """Whether the checkpoint that a member reports is the backup in memory from which its program has resumed."""
-    resumed = peer.backup is not None and bool(peer.backup.resumed_from)
-    return resumed and peer.progress.checkpoint == peer.progress.first_step

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,17 +24,19 @@ from tftraining.launch.in_user_process.memory_backup import copy_file, copy_repo
 PLACE = Path("/dev/shm")
 PREFIX = "tftraining-memory-"
 LOCK = "lock"
-REPORT_BYTES = 4096
+REPORT_BYTES = 16_384
 WAIT_STEPS = 200  # steps before the first copy of a `fit`: one that ends sooner needs none
 
 
 @dataclass(frozen=True)
 class Limits:
-    """`percent` is the share of the time that copies may block the training; sizes are in bytes."""
+    """`percent` is the share of the time that copies may block the training; sizes are in bytes. `exactness` is that of
+    spec.launcher.memoryBackup."""
 
     percent: float
     size: int | None = None  # of all copies together
     memory: int | None = None  # of the container
+    exactness: str = "Preferred"
 
 
 class MemoryStore:
@@ -85,8 +88,16 @@ class MemoryStore:
         """Remove all copies: the members of the coming round make none, and need the memory. OSError."""
         self._remove("copy-", "free-")
 
-    def variables(self, restore: object, source: object, *, fetching: bool) -> dict[str, str]:
-        """The program's variable; `restore` is the copy that all members hold, as the chief's launcher says."""
+    def remove_suspects(self, first: Mapping[int, int]) -> None:
+        """Remove the copies that may be the cause of failures: of these rounds those of this step and later. OSError.
+        Call it only while no program runs."""
+        for number, step in self.held():
+            if step >= first.get(number, step + 1):
+                (self.directory / copy_file.name_of(number, step)).unlink(missing_ok=True)
+
+    def variables(self, restore: object, source: object, uid: str, *, fetching: bool) -> dict[str, str]:
+        """The program's variable; `restore` is the copy that all members hold, as the chief's launcher says, and `uid`
+        that of the job."""
         told = {
             "directory": str(self.directory),
             "percent": self.limits.percent,
@@ -96,6 +107,8 @@ class MemoryStore:
             "memoryLimit": self.limits.memory,
             "sizeLimit": self.limits.size,
             "waitSteps": WAIT_STEPS,
+            "exactness": self.limits.exactness,
+            "uid": uid,
         }
         return {copy_file.VARIABLE: json.dumps(told)}
 

@@ -11,7 +11,7 @@ import contextlib
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tftraining.launch.process.copy_files import IncomingCopy, Name, OutgoingCopy
@@ -49,6 +49,12 @@ class StoredCopy:
     def load(self, store: Path, name: Name, abandoned: threading.Event) -> None:
         """Load the copy of that name into the launcher's store. OSError or ValueError if that fails."""
         _transfer(self._own, store, name, abandoned, durable=False)
+
+    def remove_suspects(self, first: Mapping[int, int]) -> None:
+        """Remove the copy if it is one of these rounds, of this step or later. OSError if that fails."""
+        name = self.find()
+        if name is not None and name[1] >= first.get(name[0], name[1] + 1):
+            self.remove()
 
     def remove(self) -> None:
         """Remove the copy, because the job has ended. OSError if that fails."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.gang.backup_report import MEMORY, STORAGE
-from tftraining.launch.gang.memory_backups import HELD
+from tftraining.launch.gang.memory_backups import HELD, from_frame
 from tftraining.launch.process.copy_files import Name
 from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.stored_copy import StoredCopy
@@ -72,6 +72,19 @@ class BackupControl:
     def copies(self) -> list[list[int]]:
         """Round and step of every copy."""
         return [list(each) for each in self.store.held()]
+
+    async def remove_suspects(self, told: object) -> None:
+        """Remove the copies that a `stop` frame names, and the later ones of their rounds: they may be the cause of
+        failures. Also what is in the job's storage, or a new launcher of the chief would take it from there."""
+        try:
+            first = dict(from_frame(told) or ())
+            self.store.remove_suspects(first)
+        except (OSError, *FRAME_ERRORS) as error:
+            self._log(f"tftraining: cannot remove backups in memory: {describe(error)}")
+            return
+        if first and self._stored is not None:
+            stored, what = self._stored, "remove a backup in memory from the job's storage"
+            await self._in_time(lambda _: stored.remove_suspects(first), what, REMOVE_SECONDS)
 
     def report(self) -> dict[str, Any] | None:
         """What the program of this round says about its copies; None if nothing."""
@@ -168,11 +181,14 @@ class BackupControl:
             if agreed is None:  # nobody votes
                 return {}
             # The program has to vote "no": the others would wait for its part in the votes.
-            return self.store.variables(None, MEMORY, fetching=False)
+            return self._variables(None, MEMORY, fetching=False)
         if name is not None:
             self._fetching = asyncio.ensure_future(self._fetch(name, *address))
         source = agreed.get("source") or MEMORY
-        return self.store.variables(agreed.get("restore"), source, fetching=name is not None)
+        return self._variables(agreed.get("restore"), source, fetching=name is not None)
+
+    def _variables(self, restore: object, source: object, *, fetching: bool) -> dict[str, str]:
+        return self.store.variables(restore, source, self._settings.job["uid"], fetching=fetching)
 
     async def end_round(self) -> None:
         """Cancel the fetch, if it still runs, and the watch for reports."""

@@ -99,7 +99,7 @@ class ProgramControl:
             self._note_failed_member(order.get("member"))
             if "ledger" in order:  # the chief's launcher may be of an older version that omits it
                 self.ledger = Ledger.from_json(order["ledger"])
-            await self._stop(int(order["round"]), str(order["why"]), bool(order["dump"]))
+            await self._stop(int(order["round"]), str(order["why"]), bool(order["dump"]), order.get("suspects"))
         elif order["type"] == "end":
             self._accept_result(order)
         return None
@@ -158,12 +158,14 @@ class ProgramControl:
         except ValueError as error:
             raise ProtocolError(str(error)) from None
 
-    async def _stop(self, number: int, why: str, dump: bool) -> None:
+    async def _stop(self, number: int, why: str, dump: bool, suspects: object) -> None:
         self.program.log(f"tftraining: round {number} stops: {why}")
         if dump:
             self.program.dump_stacks()
             await asyncio.sleep(DUMP_SECONDS)
         await self.kill()
+        if self.backups is not None:
+            await self.backups.remove_suspects(suspects)
         self.state = "ready"
         self._send(type="ready", round=number, **{HELD: self.memory_copies()})
 
