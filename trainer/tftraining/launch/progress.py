@@ -15,7 +15,17 @@ from typing import Any
 QUIET_START = 30.0
 QUIET_PROGRESS = 60.0
 
-_COUNTS = ("epoch", "epochs", "step", "steps_per_epoch", "first_epoch", "first_step", "checkpoint")
+_COUNTS = (
+    "epoch",
+    "epochs",
+    "step",
+    "steps_per_epoch",
+    "first_epoch",
+    "first_step",
+    "checkpoint",
+    "fit_start",
+    "first_fit_start",
+)
 _METRICS_PLACE = ("metrics_step", "metrics_epoch")
 _TIMES = ("first_step_time", "last_step_time")
 _CLOCK_FREE = (*_COUNTS, *_METRICS_PLACE, "steps_per_second", "updated", "metrics_time")
@@ -26,12 +36,12 @@ _NUMBERS = {**dict.fromkeys((*_CLOCK_FREE, *_TIMES), float), **dict.fromkeys((*_
 class Snapshot:
     """The progress that a program has reported; None for each value it has not.
 
-    `epoch` is the present epoch, counted from 1 as Keras prints it; `step` the optimizer's iterations so far, in the
-    whole training. `connecting`: the program waits for its peers, in a call of TensorFlow. `first_epoch` and
-    `first_step` are the epochs and iterations finished before this round. `checkpoint` is the step of the last
-    checkpoint that this round saved or resumed from. The metrics are those of `metrics_step` and `metrics_epoch`, and
-    were reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds, `updated` and `metrics_time` are
-    CLOCK_REALTIME.
+    `epoch` is the present epoch, counted from 1 as Keras prints it; `step` the steps of the program so far, which only
+    rise. A `fit` counts its own from `fit_start` on, the steps of the program's earlier ones. `connecting`: the program
+    waits for its peers, in a call of TensorFlow. `first_epoch` and `first_step` are the epochs and steps finished
+    before this round, in a `fit` that counts from `first_fit_start` on. `checkpoint` is the step of the last checkpoint
+    that this round saved or resumed from. The metrics are those of `metrics_step` and `metrics_epoch`, and were
+    reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds, `updated` and `metrics_time` are CLOCK_REALTIME.
     """
 
     epoch: int | None = None
@@ -50,6 +60,8 @@ class Snapshot:
     metrics_step: int | None = None
     metrics_epoch: int | None = None
     metrics_time: float | None = None
+    fit_start: int = 0
+    first_fit_start: int = 0
 
 
 def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
@@ -105,6 +117,33 @@ def is_training(snapshot: Snapshot, started: float, now: float) -> bool:
     return now - started >= QUIET_START
 
 
+def fit_step(snapshot: Snapshot) -> int | None:
+    """The step as the present `fit` counts it."""
+    return _since(snapshot.step, snapshot.fit_start)
+
+
+def resumed_step(snapshot: Snapshot) -> int | None:
+    """The step at which the round resumed, as the `fit` counts it that resumed there."""
+    return _since(snapshot.first_step, snapshot.first_fit_start)
+
+
+def lost_steps(step: int | None, fit_start: int, resumed: Snapshot) -> int | None:
+    """The steps to be made again after a round that got to `step`, in a `fit` that counts from `fit_start` on.
+
+    A `fit` that resumes within is the one that was lost, though the program may have skipped those before it.
+    """
+    if step is None or resumed.first_step is None:
+        return None
+    if own := resumed_step(resumed):
+        return max(0, step - fit_start - own)
+    return max(0, step - resumed.first_step)
+
+
+def _since(step: int | None, start: int) -> int | None:
+    """A step as it is counted from `start` on; None for one before."""
+    return None if step is None or step < start else step - start
+
+
 def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
     """The form of /status; None if nothing was reported."""
     if snapshot.updated is None:
@@ -112,11 +151,11 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
     return {
         "epoch": snapshot.epoch,
         "epochs": snapshot.epochs,
-        "step": snapshot.step,
+        "step": fit_step(snapshot),
         "stepsPerEpoch": snapshot.steps_per_epoch,
         "firstEpoch": snapshot.first_epoch,
-        "firstStep": snapshot.first_step,
-        "checkpoint": snapshot.checkpoint,
+        "firstStep": resumed_step(snapshot),
+        "checkpoint": _since(snapshot.checkpoint, snapshot.fit_start),
         "stepsPerSecond": snapshot.steps_per_second,
         "metrics": snapshot.metrics,
         "updatedTime": rfc3339(snapshot.updated),

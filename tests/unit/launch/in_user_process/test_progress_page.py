@@ -16,7 +16,7 @@ from tftraining.launch.in_user_process.claim import Claim
 from tftraining.launch.in_user_process.progress_page import PageWriter
 from tftraining.launch.in_user_process.tracker import Tracker
 from tftraining.launch.process import progress_reader
-from tftraining.launch.progress import Snapshot
+from tftraining.launch.progress import Snapshot, fit_step, lost_steps, resumed_step, to_status
 
 
 class Page:
@@ -39,8 +39,8 @@ def shared(tmp_path: Path) -> Iterator[Page]:
 
 
 def train(tracker: Tracker, epochs: range, steps: int, done: int = 0, stride: int = 1) -> None:
-    """As Keras goes through a training."""
-    tracker.begin(done, epochs.stop, steps)
+    """As Keras goes through a `fit` that counts its steps."""
+    tracker.begin_fit(done, epochs.stop, steps)
     for epoch in epochs:
         tracker.begin_epoch(epoch, done, steps)
         for batch in range(0, steps, stride):
@@ -85,19 +85,20 @@ def test_progress_of_a_resumed_training(shared: Page) -> None:
 
 def test_progress_of_a_training_resumed_inside_an_epoch(shared: Page) -> None:
     tracker = shared.tracker()
-    tracker.begin(155, 4, 70)
+    tracker.begin_fit(155, 4, 70)
     tracker.begin_epoch(2, 155, 70)
     tracker.begin_batch(15)
     tracker.end_batch(15)
     assert (shared.read().first_step, shared.read().step) == (155, 156)
 
 
-def test_progress_of_a_training_that_was_done_already(shared: Page) -> None:
-    tracker = shared.tracker()
-    tracker.begin(210, 3, 70)
-    tracker.end(3)
+def test_progress_of_a_training_that_was_done_already(shared: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    restored(shared.tracker(), 3, 210)
     now = shared.read()
     assert (now.epoch, now.first_epoch, now.first_step) == (3, 3, 210)
+    assert now.first_step_time is None, "another fit may follow, which resumes"
+    monkeypatch.setattr(progress_reader, "RESTORED_SECONDS", 0)
+    now = shared.read()
     assert now.first_step_time is not None, "it trains: there is nothing left to wait for"
 
 
@@ -106,23 +107,117 @@ def test_progress_with_several_steps_per_execution(shared: Page) -> None:
     assert shared.read().step == 40
 
 
-def test_a_second_fit_keeps_the_first_step_of_the_round(shared: Page) -> None:
+def restored(tracker: Tracker, epochs: int, done: int) -> None:
+    """A `fit` whose end is restored: it trains nothing."""
+    tracker.begin_fit(done, epochs, done // epochs)
+    tracker.end(epochs)
+
+
+def test_a_second_fit_counts_its_own_steps_and_keeps_the_first_step_of_the_round(shared: Page) -> None:
     tracker = shared.tracker()
     train(tracker, range(1, 2), 10, done=10)
-    train(tracker, range(3), 4, done=20)
+    train(tracker, range(3), 4)
     now = shared.read()
-    assert (now.first_epoch, now.first_step, now.step, now.epoch) == (1, 10, 32, 3)
+    assert (now.first_epoch, resumed_step(now), now.epoch) == (1, 10, 3)
+    assert (fit_step(now), now.step) == (12, 32), "the steps of the program rise"
 
 
-def test_without_an_optimizer_batches_are_counted(shared: Page) -> None:
+def test_a_round_resumes_in_the_second_fit_behind_one_whose_end_was_restored(shared: Page) -> None:
     tracker = shared.tracker()
-    tracker.begin(None, 2, 3)
-    for epoch in range(2):
-        tracker.begin_epoch(epoch, None, 3)
-        for batch in range(3):
+    restored(tracker, 3, 120)
+    assert (shared.read().first_epoch, resumed_step(shared.read())) == (3, 120)
+    tracker.begin_fit(40, 5, 16)
+    tracker.saved_fit(40)
+    tracker.begin_epoch(2, 40, 16)
+    now = shared.read()
+    assert (now.first_step_time, now.first_epoch, now.first_step) == (None, 2, 160)
+    tracker.begin_batch(8)
+    tracker.end_batch(8)
+    now = shared.read()
+    assert (resumed_step(now), fit_step(now)) == (40, 41)
+    assert (now.checkpoint, (to_status(now) or {})["checkpoint"]) == (160, 40)
+    assert now.first_step_time is not None
+    assert lost_steps(185, 120, now) == 25
+
+
+def test_a_program_that_has_restored_its_end_and_ended_has_trained(shared: Page) -> None:
+    child = os.fork()
+    if not child:
+        restored(shared.tracker(), 3, 120)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert shared.read().first_step_time is not None
+
+
+def test_a_round_resumes_at_the_restored_end_of_a_fit_if_the_next_one_begins_anew(shared: Page) -> None:
+    tracker = shared.tracker()
+    restored(tracker, 3, 120)
+    train(tracker, range(1), 16)
+    now = shared.read()
+    assert (now.first_epoch, now.first_step, fit_step(now)) == (3, 120, 16)
+    assert lost_steps(185, 120, now) == 65
+
+
+@pytest.mark.parametrize("told", [0, None])  # by tf_keras with an initial_epoch, by Keras 3
+def test_a_fit_that_counts_no_earlier_epochs_begins_behind_them(shared: Page, told: int | None) -> None:
+    tracker = shared.tracker()
+    tracker.begin_fit(told, 3, 4)
+    tracker.begin_epoch(2, told, 4)
+    assert (shared.read().first_epoch, shared.read().first_step) == (2, 8)
+    tracker.begin_batch(0)
+    tracker.end_batch(0)
+    assert fit_step(shared.read()) == 9
+
+
+def test_a_fit_with_an_initial_epoch_goes_on_with_the_one_before(shared: Page) -> None:
+    tracker = shared.tracker()
+    for epoch in range(4):
+        tracker.begin_fit(0, epoch + 1, 5)
+        tracker.begin_epoch(epoch, 0, 5)
+        for batch in range(5):
             tracker.begin_batch(batch)
             tracker.end_batch(batch)
-    assert shared.read().step == 6
+        tracker.end(epoch + 1)
+    now = shared.read()
+    assert (fit_step(now), now.step, now.first_step) == (20, 20, 0)
+
+
+def test_the_restored_end_of_a_fit_that_counts_no_steps_is_behind_all_epochs(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.begin_fit(None, 5, 6)
+    tracker.end(5)
+    now = shared.read()
+    assert (now.step, now.first_step, now.first_epoch) == (30, 30, 5)
+
+
+def test_a_fit_that_cannot_be_counted_reports_nothing(shared: Page) -> None:
+    tracker = shared.tracker()
+    tracker.report(7, None, None, None)
+    tracker.leave_fit()
+    tracker.begin_epoch(0, 0, 5)
+    tracker.end_batch(3)
+    tracker.end_epoch({"loss": 1})
+    assert (shared.read().step, shared.read().epoch, shared.read().metrics) == (7, None, {})
+    tracker.report(8, None, None, None)
+    assert (shared.read().step, shared.read().first_step) == (8, 6)
+
+
+@pytest.mark.parametrize(
+    ("step", "fit_start", "resumed", "lost"),
+    [
+        (145, 80, Snapshot(first_step=120, first_fit_start=80), 25),
+        (145, 80, Snapshot(first_step=40), 25),  # the program skips its first fit by itself
+        (145, 80, Snapshot(first_step=0), 145),  # it trains the first fit again
+        (145, 80, Snapshot(first_step=80, first_fit_start=80), 65),
+        (65, 0, Snapshot(first_step=70), 0),
+        (None, 0, Snapshot(first_step=70), None),
+        (65, 0, Snapshot(), None),
+    ],
+)
+def test_the_steps_that_a_round_has_to_make_again(
+    step: int | None, fit_start: int, resumed: Snapshot, lost: int | None
+) -> None:
+    assert lost_steps(step, fit_start, resumed) == lost
 
 
 def test_the_speed_of_steps(shared: Page, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,24 +10,31 @@ import functools
 from typing import Any
 
 from .import_hook import after_import
+from .surface import Part, Surface
 from .tracker import Tracker
 
 # This module imports the module of Context, which leader_hook has registered: each name can be registered only once.
-MODULES = frozenset({"tensorflow.python.framework.config"})
+MODULE = "tensorflow.python.framework.config"
+SURFACE = Surface(
+    "the number of GPUs that TensorFlow lists is unknown",
+    (
+        Part(MODULE, "context.Context._initialize_logical_devices", "self"),
+        Part(MODULE, "context.Context.list_physical_devices", "self device_type"),
+    ),
+)
 
 
 def install(tracker: Tracker) -> None:
     """Extend TensorFlow, now or when it is imported."""
-    after_import(MODULES, functools.partial(_extend, tracker))
+    after_import(frozenset({MODULE}), functools.partial(_extend, tracker))
 
 
 def _extend(tracker: Tracker, module: Any) -> None:
-    """Wrap the initialization; do nothing in a TensorFlow version without these methods."""
-    try:
-        cls = module.context.Context
-        initialize = cls._initialize_logical_devices
-    except AttributeError:
+    """Wrap the initialization."""
+    if not SURFACE.holds({MODULE: module}):
         return
+    cls = module.context.Context
+    initialize = cls._initialize_logical_devices
 
     @functools.wraps(initialize)
     def initialize_logical_devices(self: Any) -> Any:

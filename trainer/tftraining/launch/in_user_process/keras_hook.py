@@ -15,6 +15,7 @@ from typing import Any
 
 from .import_hook import after_import
 from .memory_backup.copy_file import VARIABLE as MEMORY_BACKUP
+from .surface import Part, Surface
 from .tracker import Tracker
 
 EPOCHS_DONE = "_tftraining_epochs_done"  # set on the CallbackList of a restored `fit`: fewer than all if stopped early
@@ -28,8 +29,27 @@ MODULES = frozenset(
     }
 )
 BACKUP, BACKUP_METHOD = "BackupAndRestore", "_backup"
-_MARK, _KEPT, _SAVES = "_tftraining_follows", "_tftraining_keeps", "_tftraining_follows_saves"
-_BACKED_UP = "_tftraining_backs_up"
+# What progress, finished fits and backups in memory have in common. Their wrappers take the same parameters.
+CALLBACKS = Surface(
+    "neither progress nor backups in memory nor finished fits of Keras",
+    tuple(
+        Part("{module}", f"CallbackList.{method}", takes)
+        for method, takes in (
+            *(("on_train_begin", "self logs"), ("on_train_end", "self logs")),
+            *(("on_epoch_begin", "self epoch logs"), ("on_epoch_end", "self epoch logs")),
+            *(("on_train_batch_begin", "self batch logs"), ("on_train_batch_end", "self batch logs")),
+        )
+    ),
+)
+# What counts the steps of a `fit` of Keras 2, and saves its backups. Keras 3 counts no steps.
+COUNTERS = Surface(
+    "no progress of Keras",
+    (
+        Part("{package}.engine.training", "Model.fit", uses="_train_counter"),
+        Part("{package}.callbacks", f"{BACKUP}.{BACKUP_METHOD}", "self epoch batch"),
+    ),
+)
+_MARK, _SAVES = "_tftraining_extended", "_tftraining_follows_saves"
 
 
 def install(tracker: Tracker | None, fit_settings: str, environment: Mapping[str, str]) -> None:
@@ -53,54 +73,50 @@ def _is(pid: int) -> bool:
 
 
 def _extend(keepers: Sequence[Callable[[Any], None]], tracker: Tracker | None, module: Any) -> None:
-    """Extend in this order, so that the tracker sees the restored state."""
+    """Extend the CallbackList that `module` has, once; first the keepers, so that the tracker sees the restored
+    state."""
+    cls = module.__dict__.get("CallbackList")
+    if isinstance(cls, type) and _MARK in cls.__dict__:
+        return
+    if not CALLBACKS.holds({module.__name__: module}, module=module.__name__):
+        return
+    setattr(cls, _MARK, True)
     for keep in keepers:
-        keep(module)
+        keep(cls)
     if tracker is not None:
-        _report_progress(tracker, module)
+        _report_progress(tracker, cls)
 
 
 def _keep_finished_fits(
-    fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any
+    fit_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool], cls: Any
 ) -> None:
-    """Extend `module` to keep the final state of `fit` until the job has ended."""
+    """Extend a CallbackList to keep the final state of `fit` until the job has ended."""
     try:
-        if (cls := _claim_callback_list(module, _KEPT)) is not None:
-            from . import finished_fit  # noqa: PLC0415  # a process without Keras need not import it
+        from . import finished_fit  # noqa: PLC0415  # a process without Keras need not import it
 
-            finished_fit.extend(finished_fit.make_keeper(fit_settings, environment, takes_part), cls)
+        finished_fit.extend(finished_fit.make_keeper(fit_settings, environment, takes_part), cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: cannot save the end of Keras fit: {type(error).__name__}: {error}\n")
 
 
 def _back_up_in_memory(
-    memory_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool], module: Any
+    memory_settings: str, environment: Mapping[str, str], takes_part: Callable[[], bool], cls: Any
 ) -> None:
-    """Extend `module` to back up the state of `fit` in memory."""
+    """Extend a CallbackList to back up the state of `fit` in memory."""
     try:
-        if (cls := _claim_callback_list(module, _BACKED_UP)) is not None:
-            from .memory_backup import fit_hook, settings  # noqa: PLC0415  # a process without Keras need not import them
+        from .memory_backup import fit_hook, settings  # noqa: PLC0415  # a process without Keras need not import them
 
-            fit_hook.extend(settings.Settings(memory_settings, environment), takes_part, cls)
+        fit_hook.extend(settings.Settings(memory_settings, environment), takes_part, cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: no backups in memory: {type(error).__name__}: {error}\n")
 
 
-def _claim_callback_list(module: Any, mark: str) -> type | None:
-    """The CallbackList class that `module` defines; None if it is absent or already has `mark`, which this sets."""
-    cls = module.__dict__.get("CallbackList")
-    if not isinstance(cls, type) or mark in cls.__dict__:
-        return None
-    setattr(cls, mark, True)
-    return cls
-
-
-def _report_progress(tracker: Tracker, module: Any) -> None:
-    """Extend the CallbackList that `module` defines, once, to report progress."""
+def _report_progress(tracker: Tracker, cls: Any) -> None:
+    """Extend a CallbackList to report progress."""
     try:
-        if (cls := _claim_callback_list(module, _MARK)) is None:
-            return
-        _call_after(cls, "on_train_begin", functools.partial(_on_train_begin, tracker))
+        package, _, inner = cls.__module__.rpartition(".callbacks")  # of Keras 2; Keras 3 has a module within
+        begin = functools.partial(_on_train_begin, tracker, "" if inner else package)
+        _call_after(cls, "on_train_begin", begin)
         _call_after(cls, "on_epoch_begin", functools.partial(_on_epoch_begin, tracker))
         _call_after(cls, "on_epoch_end", functools.partial(_on_epoch_end, tracker))
         _call_after(cls, "on_train_end", functools.partial(_on_train_end, tracker))
@@ -141,14 +157,17 @@ def _report_batches(cls: Any, tracker: Tracker) -> None:
     cls.on_train_batch_end = on_train_batch_end
 
 
-def _on_train_begin(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
-    """Report the start of `fit`. Runs after all callbacks, so BackupAndRestore has already restored the optimizer."""
+def _on_train_begin(tracker: Tracker, package: str, callbacks: Any, logs: Any = None) -> None:
+    """Report the start of `fit`. Runs after all callbacks, so BackupAndRestore has already restored the counter."""
+    if package and not COUNTERS.holds(package=package):
+        return tracker.leave_fit()
     params = getattr(callbacks, "params", None) or {}
-    tracker.begin(_iterations(callbacks), params.get("epochs"), params.get("steps"))
+    tracker.begin_fit(_counted(callbacks), params.get("epochs"), params.get("steps"))
     try:
         _report_backups(tracker, callbacks)
     except Exception as error:
         sys.stderr.write(f"tftraining: cannot track backups: {type(error).__name__}: {error}\n")
+    return None
 
 
 def _report_backups(tracker: Tracker, callbacks: Any) -> None:
@@ -158,15 +177,15 @@ def _report_backups(tracker: Tracker, callbacks: Any) -> None:
     """
     classes = {cls for each in callbacks.callbacks for cls in type(each).__mro__ if cls.__name__ == BACKUP}
     for cls in [each for each in classes if BACKUP_METHOD in each.__dict__]:
-        tracker.saved(_iterations(callbacks) or None)
+        tracker.saved_fit(_counted(callbacks) or None)
         if _SAVES not in cls.__dict__:
-            _call_after(cls, BACKUP_METHOD, lambda callback, *_, **__: tracker.saved(_iterations(callback)))
+            _call_after(cls, BACKUP_METHOD, lambda callback, *_, **__: tracker.saved_fit(_counted(callback)))
             setattr(cls, _SAVES, True)
 
 
 def _on_epoch_begin(tracker: Tracker, callbacks: Any, epoch: int, logs: Any = None) -> None:
     params = getattr(callbacks, "params", None) or {}
-    tracker.begin_epoch(epoch, _iterations(callbacks), params.get("steps"))
+    tracker.begin_epoch(epoch, _counted(callbacks), params.get("steps"))
 
 
 def _on_epoch_end(tracker: Tracker, callbacks: Any, epoch: int, logs: Mapping[str, object] | None = None) -> None:
@@ -178,9 +197,10 @@ def _on_train_end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     tracker.end(getattr(callbacks, EPOCHS_DONE, params.get("epochs")))
 
 
-def _iterations(callbacks: Any) -> int | None:
-    """The optimizer's iterations for the model of a callback or CallbackList; None unless it has exactly one."""
+def _counted(callbacks: Any) -> int | None:
+    """The steps of this `fit` as its model counts them, and BackupAndRestore restores them; None in Keras 3. Never the
+    iterations of an optimizer: a model may have several, or one that another `fit` has used."""
     try:
-        return int(callbacks.model.optimizer.iterations.numpy())
+        return int(callbacks.model._train_counter.numpy())
     except Exception:
         return None

@@ -13,14 +13,21 @@ import functools
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .import_hook import after_import
+from .surface import Part, Surface
 
-MODULES = frozenset({"tensorflow.python.eager.context"})
+MODULE = "tensorflow.python.eager.context"
+SURFACE = Surface(
+    "cannot wait for the TensorFlow leader, restarts may take longer",
+    tuple(
+        Part(MODULE, f"Context.{method}")
+        for method in ("enable_collective_ops", "set_server_def", "ensure_initialized")
+    ),
+)
 PATIENCE_SECONDS = 60.0
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 0.1
 CONNECT_SECONDS = 1.0
@@ -30,7 +37,9 @@ def install(connects: Callable[[bool], None], environment: Mapping[str, str] = o
     """Extend TensorFlow, now or when it is imported. `connects` is called with True before this process connects to its
     peers, with False afterwards; it must not raise."""
     if environment.get("TF_CONFIG"):
-        after_import(MODULES, functools.partial(_extend, leader_address(environment["TF_CONFIG"]), connects))
+        after_import(
+            frozenset({MODULE}), functools.partial(_extend, leader_address(environment["TF_CONFIG"]), connects)
+        )
 
 
 def leader_address(tf_config: str) -> tuple[str, int] | None:
@@ -48,11 +57,9 @@ def leader_address(tf_config: str) -> tuple[str, int] | None:
 
 
 def _extend(leader: tuple[str, int] | None, connects: Callable[[bool], None], module: Any) -> None:
-    try:
+    if SURFACE.holds({MODULE: module}):
         _wrap(module.Context, "enable_collective_ops", leader, connects)  # MultiWorkerMirroredStrategy
         _wrap(module.Context, "set_server_def", None, connects)  # ParameterServerStrategy
-    except AttributeError as error:
-        sys.stderr.write(f"tftraining: cannot wait for the TensorFlow leader, restarts may take longer: {error}\n")
 
 
 def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callable[[bool], None]) -> None:
@@ -74,8 +81,8 @@ def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callabl
 def _report_next_call(context: Any, name: str, connects: Callable[[bool], None]) -> None:
     """Wrap only the next call of a method of `context` to call `connects`. TensorFlow connects to its peers in that
     call, and calls the method again with every operation."""
-    method = getattr(context, name, None)
-    if method is None or name in vars(context):
+    method = getattr(context, name)
+    if name in vars(context):
         return
 
     @functools.wraps(method)

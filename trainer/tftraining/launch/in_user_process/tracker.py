@@ -2,6 +2,9 @@
 
 It must never disturb the training: an error here ends the reports, after one line, and nothing else. Of the program's
 processes only the one that trains reports (claim.py). A step costs a few microseconds.
+
+A `fit` counts its own steps from 0. The page has the steps of the program, which only rise: those of the earlier fits,
+`fit_start`, and the present one's own.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ class Tracker:
         self._writer: PageWriter | None = None
         self._base = 0
         self._offset: int | None = None
+        self._may_resume = False  # no step was made in this round: what is restored now is where it resumes
         self._steps_by_saves = False  # all steps so far were reported by checkpoints
         os.register_at_fork(after_in_child=self._reset_after_fork)
 
@@ -46,41 +50,70 @@ class Tracker:
         except Exception as error:
             self._stop_reporting(error)
 
-    def begin(self, iterations: int | None, epochs: int | None, steps: int | None) -> None:
-        """Note that a training begins or resumes; `iterations` of the optimizer are done, an epoch has `steps`."""
-        if (writer := self._claim_writer()) is None:
-            return
+    def begin(self, step: int | None, epochs: int | None, steps: int | None) -> None:
+        """Note that the program's own loop begins or resumes; `step` steps are done, an epoch has `steps`."""
+        if (writer := self._claim_writer()) is not None:
+            self._begin(writer, 0, step, epochs, steps)
+
+    def begin_fit(self, done: int | None, epochs: int | None, steps: int | None) -> None:
+        """Note that a `fit` begins or resumes, after `done` of its own steps if it counts them."""
+        if (writer := self._claim_writer()) is not None:
+            self._begin(writer, max(writer.step, 0), done, epochs, steps)
+
+    def _begin(self, writer: PageWriter, start: int, done: int | None, epochs: int | None, steps: int | None) -> None:
         try:
-            self._base = iterations or 0
-            writer.step = self._base
+            writer.fit_start, writer.step = start, start + int(done or 0)
+            self._base = writer.step
             writer.epochs, writer.steps_per_epoch = _known(epochs), _known(steps)
-            if writer.first_step == NONE:
-                writer.first_step = self._base
+            self._resume(writer)
             writer.write()
         except Exception as error:
             self._stop_reporting(error)
 
-    def begin_epoch(self, epoch: int, iterations: int | None, steps: int | None) -> None:
-        """Note the begin of an epoch; `epoch` counts from 0."""
+    def _resume(self, writer: PageWriter) -> None:
+        """Note where the round resumes, until a step is made. Behind a `fit` whose end was restored, the next one
+        resumes it, or begins: then the round has resumed at that end."""
+        if not self._may_resume:
+            return
+        if writer.first_step == NONE or writer.step > writer.fit_start:
+            writer.first_step, writer.first_fit_start = writer.step, writer.fit_start
+            writer.first_epoch = NONE
+        else:
+            writer.first_fit_start = writer.first_step
+        writer.first_time = writer.last_time = 0.0
+
+    def begin_epoch(self, epoch: int, done: int | None, steps: int | None) -> None:
+        """Note the begin of an epoch; `epoch` counts from 0, `done` are the steps that the `fit` itself has counted."""
         if (writer := self._writer) is None:
             return
         try:
-            self._base = max(iterations or 0, writer.step)
+            if writer.steps_per_epoch == NONE:
+                writer.steps_per_epoch = _known(steps)
+            self._count_epochs(writer, epoch)
+            self._base = max(writer.fit_start + (done or 0), writer.step)
             self._offset = None
             writer.epoch = epoch + 1
             if writer.first_epoch == NONE:
                 writer.first_epoch = epoch
-            if writer.steps_per_epoch == NONE:
-                writer.steps_per_epoch = _known(steps)
             writer.pause()
             writer.write()
         except Exception as error:
             self._stop_reporting(error)
 
+    def _count_epochs(self, writer: PageWriter, epoch: int) -> None:
+        """Count the epochs before the first one of a `fit` that counts no steps itself, or has an `initial_epoch`: it
+        goes on with the fit before."""
+        if epoch > 0 and writer.step == writer.fit_start and writer.steps_per_epoch != NONE:
+            done = epoch * writer.steps_per_epoch
+            writer.fit_start = max(0, writer.fit_start - done)
+            writer.step = writer.fit_start + done
+            self._resume(writer)
+
     def begin_batch(self, batch: int) -> None:
         """Note the first batch of an epoch: a training that resumes within an epoch does not begin with 0."""
         if self._offset is None:
             self._offset = batch
+            self._may_resume = False
 
     def end_batch(self, batch: int) -> None:
         """Note that the batches of this epoch up to `batch` are done."""
@@ -100,9 +133,14 @@ class Tracker:
     def end(self, epochs: int | None) -> None:
         """Note the end of the training after `epochs`; a training that was done already has begun none."""
         if (writer := self._writer) is not None and writer.first_epoch == NONE:
+            self._count_epochs(writer, epochs or 0)
             writer.first_epoch = writer.epoch = _known(epochs)
             writer.record_resumption()
         self._write(None)
+
+    def leave_fit(self) -> None:
+        """Report nothing of a `fit` whose steps cannot be counted."""
+        self._writer = None
 
     def report(
         self, step: int | None, epoch: int | None, epochs: int | None, metrics: Mapping[str, object] | None
@@ -117,7 +155,7 @@ class Tracker:
                 writer.epoch = int(epoch)
                 writer.first_epoch = writer.epoch - 1 if writer.first_epoch == NONE else writer.first_epoch
             if step is not None:
-                self._steps_by_saves = False
+                self._steps_by_saves = self._may_resume = False
                 if writer.first_step == NONE:
                     writer.first_step = int(step) - 1
                     self.saved(writer.first_step or None)  # the checkpoint it resumes from
@@ -126,6 +164,11 @@ class Tracker:
                 writer.write(metrics)
         except Exception as error:
             self._stop_reporting(error)
+
+    def saved_fit(self, done: int | None) -> None:
+        """Note a checkpoint of the present `fit`, with `done` of its own steps."""
+        if done is not None and self._writer is not None:
+            self.saved(self._writer.fit_start + done)
 
     def saved(self, step: int | None) -> None:
         """Note a checkpoint from which a restart can resume, with `step` steps done; None: the number is unknown."""
@@ -147,6 +190,7 @@ class Tracker:
                 stack_dump.register_handler(self._path, instead=True)
                 self._writer = PageWriter(self._path)
                 self._writer.begin(self._gpus)
+                self._may_resume = self._writer.first_step == NONE
         except Exception as error:
             self._stop_reporting(error)
         return self._writer

@@ -13,10 +13,13 @@ from pathlib import Path
 
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.in_user_process import progress_page as page
+from tftraining.launch.in_user_process.stack_dump import is_alive
 from tftraining.launch.progress import Snapshot
 
 TRIES, TRIES_WITHOUT_PAUSE = 100, 10
 PAUSE_SECONDS = 0.0002
+# How long a `fit` whose end was restored counts as no training: the next one may resume, and tells where.
+RESTORED_SECONDS = 5.0
 PID_LIMIT = 2**22  # Linux assigns only smaller ones
 
 
@@ -69,12 +72,17 @@ def read_changed_variable(fd: int) -> str:
 
 
 def _decode(data: bytes) -> Snapshot:
-    step, epoch, epochs, per_epoch, first_step, first_epoch, _, *times = page.NUMBERS.unpack_from(data, page.NUMBERS_AT)
+    step, epoch, epochs, per_epoch, first_step, first_epoch, count, *times = page.NUMBERS.unpack_from(
+        data, page.NUMBERS_AT
+    )
     connecting = bool(data[page.CONNECTING_AT])
     if not page.PIDS.unpack_from(data, page.PIDS_AT)[0]:
         return Snapshot(connecting=connecting)
     metrics_step, metrics_epoch, metrics_time = page.METRICS.unpack_from(data, page.METRICS_AT)
+    fit_start, first_fit_start = page.STARTS.unpack_from(data, page.STARTS_AT)
     first_time, last_time, updated, rate = (t if math.isfinite(t) and t > 0 else None for t in times)
+    if not count and first_time and _may_resume(data, first_time):
+        first_time = last_time = None
     return Snapshot(
         epoch=_number_or_none(epoch),
         epochs=_number_or_none(epochs),
@@ -90,9 +98,17 @@ def _decode(data: bytes) -> Snapshot:
         last_step_time=last_time,
         first_epoch=_number_or_none(first_epoch),
         first_step=_number_or_none(first_step),
+        fit_start=max(0, fit_start),
+        first_fit_start=max(0, first_fit_start),
         connecting=connecting,
         checkpoint=_number_or_none(page.CHECKPOINT.unpack_from(data, page.CHECKPOINT_AT)[0] - 1),
     )
+
+
+def _may_resume(data: bytes, restored: float) -> bool:
+    """Whether the program, which has restored the end of a `fit`, is about to begin another one."""
+    writer = int(page.PIDS.unpack_from(data, page.PIDS_AT)[0])
+    return time.monotonic() - restored < RESTORED_SECONDS and 0 < writer < PID_LIMIT and is_alive(writer)
 
 
 def _number_or_none(number: int) -> int | None:
