@@ -17,7 +17,7 @@ COUNTS = st.integers(0, 50)
 ROWS = st.one_of(st.just(SameFailure()), st.builds(SameFailure, st.sampled_from("ab"), st.integers(1, 9), COUNTS))
 
 
-LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS, ROWS)
+LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS, ROWS, COUNTS)
 
 
 @given(LEDGERS, LEDGERS)

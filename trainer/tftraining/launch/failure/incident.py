@@ -24,6 +24,7 @@ FATAL = {
     ),
 }
 TERMINATED = "Terminated"  # the reason after the SIGTERM of a member
+DIFFERS = "ResumedTrainingDiffers"  # the reason of the restart after a resumed training that was found to differ
 TAIL_BYTES = 12 * 1024  # of JSON for the last output lines, so that they always fit into a frame
 LINE_LENGTH = 500
 CHARACTER_BYTES = 12  # the largest size of one character in JSON
@@ -34,7 +35,7 @@ class Incident:
     """Why a round ended, or one member's program. `at` is in monotonic, `time` in wall-clock seconds."""
 
     member: str
-    reason: str  # Error, Killed, Stalled, MemberLost, Terminated, or the kind of the exit
+    reason: str  # Error, Killed, Stalled, MemberLost, Terminated, ResumedTrainingDiffers, or the kind of the exit
     message: str
     charged: bool
     at: float
@@ -45,6 +46,7 @@ class Incident:
     same: str = ""  # the key by which same_failure.py recognizes a repeated failure
     steps_per_second: float | None = None  # before
     backup_skipped: str = ""  # why the members made no copy, though the end of the round was known before
+    violation: str = ""  # how the resumed training of the round was found to differ from the undisturbed one
     suspects: Sequence[tuple[int, int]] = ()  # backups in memory for the members to remove (suspect_copies.py)
 
 

@@ -27,19 +27,21 @@ class Ledger:
     without_progress: int = 0  # restarts in a row with no progress between them
     incidents: int = 0  # all incidents, charged or not: tells which of two ledgers is newer
     same: SameFailure = NO_FAILURE  # the last failure, and how often in a row it came
+    violations: int = 0  # rounds whose resumed training was found to differ; it ends the backups in memory
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
         """Read the JSON form; ValueError or TypeError if a count is not a number."""
         in_place, processes, pods, refilled, in_a_row, incidents = (max(0, int(raw.get(name, 0))) for name in _NAMES)
-        same = SameFailure.from_json(raw.get("sameFailure") or {})
-        return cls(in_place, processes, pods, refilled, in_a_row, incidents, same)
+        same, violations = SameFailure.from_json(raw.get("sameFailure") or {}), max(0, int(raw.get("violations", 0)))
+        return cls(in_place, processes, pods, refilled, in_a_row, incidents, same, violations)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form, which the operator and all launchers read."""
         counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
         same = {"sameFailure": self.same.to_json()} if self.same.count else {}
-        return {**dict(zip(_NAMES, (*counts, self.incidents))), **same}
+        violations = {"violations": self.violations} if self.violations else {}
+        return {**dict(zip(_NAMES, (*counts, self.incidents))), **same, **violations}
 
     @property
     def failures(self) -> int:
@@ -66,6 +68,7 @@ def merge(one: Ledger, other: Ledger) -> Ledger:
         without_progress=later.without_progress,
         incidents=later.incidents,
         same=later.same,
+        violations=max(one.violations, other.violations),
     )
 
 

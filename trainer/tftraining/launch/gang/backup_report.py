@@ -14,7 +14,9 @@ from typing import Any
 from tftraining.launch.in_user_process.memory_backup.copy_report import OTHER_MEMBER
 
 MEMORY, PEER, STORAGE = "Memory", "Peer", "Storage"  # the sources of a restored copy
+RESUMES_AT = ("Step", "StepDrawnAnew", "Epoch", "Storage")  # where a restart resumes, the least loss first
 LONGEST_REASON = 200
+MOST_NAMES, LONGEST_NAME = 8, 64
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,9 @@ class BackupReport:
 
     Steps are those that the model counts; `begun` is their number at the begin of this round. `reason` says why there
     are no copies, `epoch_resumed` why a restart resumes only at an epoch; "" otherwise. `time` is in seconds since
-    1970; `seconds` is how long the copy has blocked the training.
+    1970; `seconds` is how long the copy has blocked the training. A restart `resumes_at` one of RESUMES_AT, "" if that
+    is unknown; `begins_anew` names what it does not restore. `violation` says how the resumed training was found to
+    differ from the undisturbed one.
     """
 
     on: bool
@@ -36,6 +40,11 @@ class BackupReport:
     resumed_step: int | None
     epoch_resumed: str
     begun: int | None
+    resumes_at: str
+    resumes_at_reason: str
+    input_not_reproducible: bool
+    violation: str
+    begins_anew: tuple[str, ...]
 
     @property
     def newest(self) -> int | None:
@@ -60,6 +69,11 @@ def from_frame(told: object) -> BackupReport | None:
         resumed_step=_count(resumed.get("step")),
         epoch_resumed=_text(told.get("epochResumed")),
         begun=_count(told.get("begun")),
+        resumes_at=where if (where := told.get("resumesAt")) in RESUMES_AT else "",
+        resumes_at_reason=_text(told.get("resumesAtReason")),
+        input_not_reproducible=told.get("inputNotReproducible") is True,
+        violation=_text(told.get("violation")),
+        begins_anew=_names(told.get("beginsAnew")),
     )
 
 
@@ -72,6 +86,11 @@ def _number(value: Any) -> float | None:
 
 def _count(value: Any) -> int | None:
     return None if (number := _number(value)) is None else int(number)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    names = [_text(each)[:LONGEST_NAME] for each in value[:MOST_NAMES]] if isinstance(value, list) else []
+    return tuple(filter(None, names))
 
 
 def _text(value: object) -> str:

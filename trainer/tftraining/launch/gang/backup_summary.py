@@ -6,10 +6,10 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE, BackupReport, first_cause
+from tftraining.launch.gang.backup_report import MEMORY, PEER, RESUMES_AT, STORAGE, BackupReport, first_cause
 from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.peer import Peer
 
@@ -19,7 +19,9 @@ class Summary:
     """`step` is that of the newest copy that all members hold, or all `members` that hold any; None without a copy.
 
     `time` is in seconds since 1970, `seconds` how long the copy has blocked the training. `reason` says why there are
-    no copies, or why a restart resumes only at an epoch.
+    no copies, or why a restart resumes only at an epoch. A restart `resumes_at` one of RESUMES_AT, for which
+    `resumes_at_reason` has the cause; `begins_anew` names what it does not restore. `violation` says how a resumed
+    training of this job was found to differ from the undisturbed one, in so many rounds (`violations`).
     """
 
     on: bool
@@ -29,10 +31,17 @@ class Summary:
     bytes: int | None = None
     seconds: float | None = None
     members: int = 0
+    resumes_at: str = ""
+    resumes_at_reason: str = ""
+    input_not_reproducible: bool = False
+    violation: str = ""
+    violations: int = 0
+    begins_anew: tuple[str, ...] = ()
 
     def with_copy_of(self, other: Summary) -> Summary:
         """The same with the copy of `other`."""
-        return replace(other, on=self.on, reason=self.reason)
+        copy = {name: getattr(other, name) for name in ("step", "time", "bytes", "seconds", "members")}
+        return replace(self, **copy)
 
 
 def summarize(trainers: Collection[Peer]) -> Summary | None:
@@ -41,12 +50,32 @@ def summarize(trainers: Collection[Peer]) -> Summary | None:
         return None
     reports = [peer.backup for peer in trainers if peer.backup is not None]
     is_on = len(reports) == len(trainers) and all(report.on for report in reports)
-    found = Summary(is_on, _reason(trainers, reports, is_on))
+    found = _with_resumption(Summary(is_on, _reason(trainers, reports, is_on)), reports)
     copies = [(report.newest, report) for report in reports if report.newest is not None]
     if not copies:
         return found
     step, oldest = min(copies, key=lambda each: each[0])
     return replace(found, step=step, time=oldest.time, bytes=oldest.bytes, seconds=oldest.seconds, members=len(copies))
+
+
+def _with_resumption(summary: Summary, reports: Collection[BackupReport]) -> Summary:
+    """The summary with the place where a restart resumes: the worst one that a member tells."""
+    known = [report for report in reports if report.resumes_at]
+    worst = max(known, key=lambda report: RESUMES_AT.index(report.resumes_at), default=None)
+    return replace(
+        summary,
+        resumes_at=worst.resumes_at if worst else "",
+        resumes_at_reason=worst.resumes_at_reason if worst else "",
+        input_not_reproducible=any(report.input_not_reproducible for report in reports),
+        violation=violation_of(reports),
+        violations=int(bool(violation_of(reports))),
+        begins_anew=next((report.begins_anew for report in reports if report.begins_anew), ()),
+    )
+
+
+def violation_of(reports: Iterable[BackupReport | None]) -> str:
+    """How the resumed training of a round was found to differ from the undisturbed one; "" if it was not."""
+    return next((report.violation for report in reports if report and report.violation), "")
 
 
 def _reason(trainers: Collection[Peer], reports: Collection[BackupReport], is_on: bool) -> str:

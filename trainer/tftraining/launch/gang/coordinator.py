@@ -38,7 +38,7 @@ class Coordinator:
         self.decisions = Decisions(self.membership, ledger)
         self.last_incident: Incident | None = None
         self.member_back_at: float | None = None  # when the last member restarted alone ran again
-        self.backups = MemoryBackups(self.membership)
+        self.backups = MemoryBackups(self.membership, self.decisions)
         self.history = TrainingHistory()
         self.outbox = Outbox(self.membership, self.decisions)
         self._announced_stop = AnnouncedStop(self.membership, self.outbox)

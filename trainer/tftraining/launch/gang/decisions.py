@@ -60,6 +60,7 @@ class Decisions:
         fields = {"charged": incident.charged, "refill": self._membership.policy.refills_budget}
         failed = incident.reason not in PLANNED_RESTARTS
         ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **fields)
+        ledger = replace(ledger, violations=ledger.violations + bool(incident.violation))
         if not incident.charged or not incident.same or decision.rule:
             return ledger
         return replace(ledger, same=ledger.same.with_failure(incident.same, incident.time))

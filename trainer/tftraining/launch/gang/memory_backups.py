@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 from tftraining.launch.failure.exit import OOM_KILLED
-from tftraining.launch.failure.incident import Incident
+from tftraining.launch.failure.incident import DIFFERS, Incident
+from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
-from tftraining.launch.gang.backup_summary import Summary, summarize
+from tftraining.launch.gang.backup_summary import Summary, summarize, violation_of
+from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.suspect_copies import (
@@ -100,8 +102,9 @@ class MemoryBackups:
     """The copies of one gang. The suspect ones are known only to this launcher of the chief; but the members remove
     them, so that no later one restores them."""
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, decisions: Decisions) -> None:
         self._membership = membership
+        self._decisions = decisions
         self.suspects = SuspectCopies()
         self.restored: Copy | None = None  # the copy that the members of this round have to restore
         self._number = 0  # of this round
@@ -109,6 +112,7 @@ class MemoryBackups:
         self._has_storage = False  # the storage is known to have a checkpoint
         self._earlier: Summary | None = None  # of that copy
         self._off = ""  # why this launcher has ended the backups
+        self._violation = ""  # how a resumed training differed
 
     def start_round(self, number: int) -> dict[str, dict[str, Any]]:
         """The part of the `start` frame of each member that copies; empty without copies. The programs agree by
@@ -120,7 +124,7 @@ class MemoryBackups:
             for peer in copiers
             if peer.memory_copies is not None
         }
-        if self._off or len(held) < len(copiers):
+        if self._why_off or len(held) < len(copiers):
             return {}
         servers = [peer for peer in copiers if peer.copy_port is not None]
         copy = self.restored = choose(held, [peer.name for peer in servers])
@@ -149,11 +153,18 @@ class MemoryBackups:
         """The host of a member's launcher. The chief reaches its own launcher by another address than the others."""
         return self._membership.job.host if peer.name == self._membership.chief else peer.host
 
+    @property
+    def _why_off(self) -> str:
+        """Why the job makes no backups any more; "" while it may. The ledger outlives the chief's launcher."""
+        differed = "a resumed training differed from the undisturbed one" if self._decisions.ledger.violations else ""
+        return self._off or differed
+
     def summarize(self) -> Summary | None:
         """The copies of the gang, for people; None if the job has none. Until a new round reports a copy, it is the one
         that the round has to restore."""
-        if why := self._off or self._membership.job.backups_off:
-            return Summary(False, why)
+        violations = self._decisions.ledger.violations
+        if why := self._why_off or self._membership.job.backups_off:
+            return Summary(False, why, violation=self._violation, violations=violations)
         found = summarize(self._membership.copiers)
         if found is None or found.step is not None or self._earlier is None:
             return found
@@ -162,9 +173,12 @@ class MemoryBackups:
     def judge(self, incident: Incident) -> Incident:
         """The incident that ends the round. If its cause may be the restored copy, that copy is not used again, and the
         failure does not count as a repeated one: the next round resumes elsewhere. A program that ran out of memory
-        ends the backups of the job, for they may be the cause."""
+        ends the backups of the job, for they may be the cause; so does a resumed training that differs."""
         if incident.exit is not None and incident.exit.kind == OOM_KILLED:
             self._off = f"{incident.member} was OOMKilled"
+        if violation := violation_of(peer.backup for peer in self._membership.copiers):
+            self._violation, self._off = violation, self._off or f"the resumed training differed: {violation}"
+            return self._judge_violation(replace(incident, violation=violation))
         self._has_storage = self._has_storage or has_storage(self._membership.trainers)
         copy = self.restored if self._may_have_resumed() else None
         if copy is not None:
@@ -175,6 +189,16 @@ class MemoryBackups:
         self.suspects.add(copy)
         told = f"{incident.message}; the backup in memory of step {copy[1]} is not used again"
         return replace(incident, message=told, same="", suspects=self.suspects.to_frame())
+
+    def _judge_violation(self, incident: Incident) -> Incident:
+        """The end of a round whose resumed training was found to differ. If the programs ended for that, it is not
+        charged, once a job: they begin again from the storage. One of them may have noticed only another's end."""
+        exception = "" if incident.exit is None else incident.exit.exception
+        ended_for_it = exception.partition(":")[0].rpartition(".")[2] == DIFFERS or of_a_lost_peer(exception)
+        if not (incident.charged and ended_for_it) or self._decisions.ledger.violations:
+            return incident
+        told = f"{incident.member}: the resumed training differs from the undisturbed one: {incident.violation}"
+        return replace(incident, reason=DIFFERS, message=told, charged=False, same="")
 
     def _repeats_the_failure_before(self, incident: Incident) -> bool:
         """Whether a program ended as one did before, by an exception of its own. Other ends lie between unnoticed."""
