@@ -1,0 +1,240 @@
+"""Compares a disturbed run of a cell with the undisturbed one, and judges the differences by what was promised.
+
+Pure but for reading the two directories. A difference that nobody was told about is the defect that tests.exact looks
+for; one that the program has told, by the kind of its resumption, is allowed as far as that kind goes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.exact.cells import ANEW, EPOCH, STORAGE, Cell, Expected, expected, worse
+
+# What holds even where the order of the examples, and with it each value, may be another one.
+ALWAYS = frozenset({"failed", "batches", "totals", "examples-total", "position", "violation"})
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One difference: its class, and in words."""
+
+    what: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.text}"
+
+
+@dataclass
+class Verdict:
+    """What became of a cell. `silent`: differences that nobody was told about; `kinds`: promises below the design's."""
+
+    cell: Cell
+    said: list[str] = field(default_factory=list)  # at each kill, the kind that the program had told
+    reasons: list[str] = field(default_factory=list)
+    resumed: list[str] = field(default_factory=list)
+    kills: int = 0
+    exact: bool = False
+    silent: list[Difference] = field(default_factory=list)
+    told: list[Difference] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+
+    @property
+    def good(self) -> bool:
+        return not self.silent and not self.kinds
+
+    def lines(self) -> list[str]:
+        """For people."""
+        where = ", ".join(self.resumed) or "nowhere"
+        end = "exact" if self.exact else "other values, as said" if not self.silent else "DIFFERENT"
+        head = f"{'OK' if self.good else 'NOT OK'} {self.kills} kills, said {self.said}, resumed at {where}: {end}"
+        told = [f"  said: {reason}" for reason in dict.fromkeys(self.reasons) if reason]
+        return [head, *told, *(f"  silent {each}" for each in self.silent), *(f"  kind {each}" for each in self.kinds)]
+
+
+def judge(cell: Cell, undisturbed: Path, disturbed: Path, failed: str) -> Verdict:
+    """The verdict on the run in `disturbed`; `failed`: how it failed, "" if it ended by itself."""
+    verdict = Verdict(cell)
+    told = [_json(disturbed / f"told-{number}.json") for number in range(len(cell.kills))]
+    verdict.kills = sum((disturbed / f"killed-{number}").exists() for number in range(len(cell.kills)))
+    told = told[: verdict.kills]
+    verdict.said = [str(each.get("resumesAt") or "") for each in told]
+    verdict.reasons = [_reason(each) for each in told]
+    verdict.resumed = [_where(line) for line in _lines(disturbed, "resumed")[1:]]
+    found = [Difference("failed", failed)] if failed else differences(undisturbed, disturbed)
+    found += _positions(verdict) + [
+        Difference("violation", str(each["violation"])) for each in told if each.get("violation")
+    ]
+    verdict.exact = not found
+    promised = expected(cell)
+    for each in found:
+        (verdict.told if _allowed(each, verdict.said, promised, told) else verdict.silent).append(each)
+    verdict.kinds = [
+        f"{said} told, {promised.kind} promised"
+        for said in dict.fromkeys(verdict.said)
+        if said and worse(said, promised.kind)
+    ]
+    return verdict
+
+
+def _allowed(each: Difference, said: list[str], promised: Expected, told: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether somebody was told that this may differ."""
+    anew = promised.anew and any(report.get("beginsAnew") for report in told)
+    loose = anew or any(kind == ANEW or (kind in (EPOCH, STORAGE) and not promised.same) for kind in said)
+    if not loose or each.what in {"failed", "violation", "position"}:
+        return False
+    if each.what == "examples":
+        return ANEW in said or not promised.once
+    return promised.stops or each.what not in ALWAYS
+
+
+def _positions(verdict: Verdict) -> list[Difference]:
+    """Resumptions that are not where the program said."""
+    pairs = zip(verdict.said, verdict.resumed, strict=False)
+    wrong = [(said, at) for said, at in pairs if said in (EPOCH, STORAGE) and not at.endswith("batch 0")]
+    return [Difference("position", f"said {said}, resumed at {at}") for said, at in wrong]
+
+
+def _reason(report: Mapping[str, Any]) -> str:
+    told = [str(report.get(name) or "") for name in ("resumesAtReason", "reason", "epochResumed")]
+    return "; ".join(dict.fromkeys(filter(None, [*told, ", ".join(report.get("beginsAnew") or ())])))
+
+
+def _where(line: str) -> str:
+    _, part, epoch, batch = line.split()
+    return f"part {part} epoch {epoch} batch {batch}" if part != "0" else f"epoch {epoch} batch {batch}"
+
+
+def differences(undisturbed: Path, disturbed: Path) -> list[Difference]:
+    """All differences between two complete runs; the members of a gang are compared one by one, but what counts on
+    each of them is summed up."""
+    found = _steps(undisturbed, disturbed) + _epochs(undisturbed, disturbed)
+    for path in sorted(undisturbed.glob("result-*.json")):
+        found += _results(_json(path), _json(disturbed / path.name), path.stem)
+    return found
+
+
+def _steps(undisturbed: Path, disturbed: Path) -> list[Difference]:
+    """Batches that were never made, or made behind the end."""
+    one, other = (set(_lines(place, "steps")) for place in (undisturbed, disturbed))
+    missing, more = sorted(one - other, key=_numbers), sorted(other - one, key=_numbers)
+    told = [f"{len(missing)} never made, from {missing[0]}"] if missing else []
+    told += [f"{len(more)} too many, from {more[0]}"] if more else []
+    return [Difference("batches", ", ".join(told))] if told else []
+
+
+def _numbers(line: str) -> list[int]:
+    return [int(each) for each in line.split()]
+
+
+def _epochs(undisturbed: Path, disturbed: Path) -> list[Difference]:
+    """The first epoch in which each class of values differs."""
+    found: dict[str, Difference] = {}
+    ones, others = _snapshots(undisturbed), _snapshots(disturbed)
+    before: dict[str, tuple[list[int], list[int]]] = {}
+    for key, one in ones.items():
+        other = others.get(key)
+        if other is None:
+            found.setdefault("totals", Difference("totals", f"epoch {key} never ended"))
+            continue
+        part = key.split("-")[0]
+        last = before.get(part, ([0] * len(one["seen"]), [0] * len(one["seen"])))
+        seen = [now - then for now, then in zip(one["seen"], last[0], strict=True)]
+        again = [now - then for now, then in zip(other["seen"], last[1], strict=True)]
+        before[part] = one["seen"], other["seen"]
+        for name, a, b in [
+            ("totals", [one["count"], one["iterations"]], [other["count"], other["iterations"]]),
+            ("examples-total", sum(seen), sum(again)),
+            ("examples", _often(seen, again, seen), _often(seen, again, again)),
+            ("rate", one["rate"], other["rate"]),
+            ("logs", one["logs"], other["logs"]),
+            ("weights", one["weights"], other["weights"]),
+        ]:
+            if _differ(a, b):
+                found.setdefault(name, Difference(name, f"end of epoch {key}: {a} undisturbed, {b} disturbed"))
+    return list(found.values())
+
+
+def _often(seen: list[int], again: list[int], of: list[int]) -> object:
+    """How often how many examples were seen, if they are not the same ones."""
+    if seen == again:
+        return ""
+    counted = {number: of.count(number) for number in sorted(set(of))}
+    return f"{counted} (times: examples), {sum(a != b for a, b in zip(seen, again, strict=True))} of them others"
+
+
+def _snapshots(place: Path) -> dict[str, dict[str, Any]]:
+    """The notes on the ends of the epochs, in order, by `part-epoch`; what each member counts is summed up."""
+    found: dict[str, dict[str, Any]] = {}
+    paths = [(match, path) for path in place.glob("epoch-*.json") if (match := re.findall(r"\d+", path.name))]
+    for (part, epoch, _), path in sorted((tuple(map(int, match)), path) for match, path in paths):
+        told = _json(path)
+        key = f"{part}-{epoch}"
+        if key in found:
+            told = {
+                **found[key],
+                "seen": [a + b for a, b in zip(found[key]["seen"], told["seen"], strict=True)],
+                "count": found[key]["count"] + told["count"],
+            }
+        found[key] = told
+    return found
+
+
+def _results(one: dict[str, Any], other: dict[str, Any], where: str) -> list[Difference]:
+    found = []
+    for number, (a, b) in enumerate(zip(one["parts"], other.get("parts", []), strict=True)):
+        for name in ("weights", "optimizer", "metrics", "rate", "late", "table", "score"):
+            if _differ(a.get(name), b.get(name)):
+                found.append(Difference(name, f"{where}, part {number}: {_short(a.get(name), b.get(name))}"))
+        found += _history(a, b, f"{where}, part {number}")
+        if a["iterations"] != b["iterations"]:
+            found.append(Difference("totals", f"{where}, part {number}: {a['iterations']} steps, {b['iterations']}"))
+    for name in one["files"].keys() | other["files"].keys():
+        if _differ(a := one["files"].get(name), b := other["files"].get(name)):
+            found.append(Difference("file", f"{where}, {name}: {_short(a, b)}"))
+    return found
+
+
+def _history(a: dict[str, Any], b: dict[str, Any], where: str) -> list[Difference]:
+    """The epochs that the History of the restarted program has, and their values."""
+    same = {
+        name: [value for epoch, value in zip(a["epochs"], values, strict=False) if epoch in b["epochs"]]
+        for name, values in a["history"].items()
+    }
+    found = []
+    if a["epochs"] != b["epochs"]:
+        found.append(
+            Difference("history-epochs", f"{where}: epochs {a['epochs']} undisturbed, {b['epochs']} disturbed")
+        )
+    if _differ({name: values for name, values in same.items() if values}, b["history"]):
+        found.append(Difference("history", f"{where}: {same} undisturbed, {b['history']} disturbed"))
+    return found
+
+
+def _short(a: object, b: object) -> str:
+    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
+        return f"{sum(_differ(x, y) for x, y in zip(a, b, strict=True))} of {len(a)} differ"
+    if isinstance(a, str) and isinstance(b, str) and "\n" in a + b:
+        one, other = a.splitlines(), b.splitlines()
+        new = [row for row in other if row not in one]
+        return f"{len(one)} rows undisturbed, {len(other)} disturbed, others: {new[:2]}"
+    return f"{str(a)[:100]} undisturbed, {str(b)[:100]} disturbed"
+
+
+def _differ(a: object, b: object) -> bool:
+    return json.dumps(a, sort_keys=True) != json.dumps(b, sort_keys=True)  # NaN is equal to NaN here
+
+
+def _lines(place: Path, name: str) -> list[str]:
+    """The notes of the first member."""
+    path = place / f"{name}-0"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text())) if path.exists() else {}

@@ -1,0 +1,201 @@
+"""The callbacks of the program: those of the cell, one that notes what the training does, and one that ends it.
+
+Each note is a file that a repeated epoch writes again, so the last writer counts. Nothing here may change the training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tf_keras as keras
+
+from tests.exact.cells import Cell, Kill
+from tests.exact.inputs import validation_data
+from tests.exact.models import optimizers
+from tftraining.launch.in_user_process.memory_backup import copy_report
+
+PLATEAU = 1e9  # no loss gets better by so much: the first epoch stays the best one
+
+
+def digest(values: Iterable[Any]) -> str:
+    """A digest of all bytes."""
+    told = hashlib.sha256()
+    for value in values:
+        told.update(np.ascontiguousarray(value).tobytes())
+    return told.hexdigest()[:16]
+
+
+def local(variable: Any) -> Any:
+    """This member's value of a variable."""
+    return tf.distribute.get_strategy().experimental_local_results(variable)[0].numpy()
+
+
+class Place:
+    """The directory of the run, and which member of the gang this process is."""
+
+    def __init__(self, directory: Path, member: int) -> None:
+        self.directory, self.member = directory, member
+        self.round = int(os.environ.get("TFTRAINING_ROUND", "1"))
+
+    def path(self, name: str) -> Path:
+        return self.directory / name
+
+    def write(self, name: str, content: object) -> None:
+        """A file of this member, replaced as a whole."""
+        path = self.path(f"{name}-{self.member}.json")
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(content))
+        new.rename(path)
+
+    def add(self, name: str, line: str) -> None:
+        with self.path(f"{name}-{self.member}").open("a") as file:
+            file.write(f"{line}\n")
+
+
+class Killer:
+    """Ends this process by SIGKILL at the points of the cell, each once, in their order."""
+
+    def __init__(self, place: Place, kills: tuple[Kill, ...]) -> None:
+        self.place, self.kills = place, kills
+
+    def at(self, point: str, part: int, epoch: int, batch: int = 0) -> None:
+        """Note that the training is there."""
+        number = next((n for n in range(len(self.kills)) if not self.place.path(f"killed-{n}").exists()), None)
+        if number is None or (kill := self.kills[number]).member != self.place.member:
+            return
+        if kill.at == point and (part, epoch) == (kill.part, kill.epoch) and (point != "batch" or batch >= kill.batch):
+            self._keep_report(number)
+            self.place.path(f"killed-{number}").write_text(f"{self.place.round} {part} {epoch} {batch}")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _keep_report(self, number: int) -> None:
+        """What the program has told its launcher about its copies up to here."""
+        if told := os.environ.get("TFTRAINING_MEMORY_BACKUP"):
+            report = Path(json.loads(told)["directory"], copy_report.NAME)
+            if report.exists():
+                shutil.copyfile(report, self.place.path(f"told-{number}.json"))
+
+
+def note_epoch(place: Place, part: int, epoch: int, model: Any, logs: Any, rate: float) -> None:
+    """Note the state at the end of an epoch."""
+    counted = model.get_layer("counted")
+    place.write(
+        f"epoch-{part}-{epoch}",
+        {
+            "seen": local(counted.seen).astype(int).tolist(),
+            "count": float(local(counted.count)),
+            "iterations": [int(each.iterations.numpy()) for each in optimizers(model)],
+            "rate": rate,
+            "logs": {name: float(value) for name, value in dict(logs or {}).items()},
+            "weights": digest(local(each) for each in model.trainable_variables),
+        },
+    )
+
+
+def rate_of(model: Any) -> float:
+    """The present learning rate of the first optimizer."""
+    rate = optimizers(model)[0].learning_rate
+    return float(rate.numpy() if hasattr(rate, "numpy") else rate)
+
+
+class Follow(keras.callbacks.Callback):  # type: ignore[misc]
+    """Notes each step and each epoch of `fit`, and lets the killer know."""
+
+    def __init__(self, place: Place, killer: Killer, part: int) -> None:
+        super().__init__()
+        self.place, self.killer, self.part = place, killer, part
+        self.epoch, self.began = 0, False
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+        self.killer.at("epoch_begin", self.part, epoch)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if not self.began:
+            self.began = True
+            self.place.add("resumed", f"{self.place.round} {self.part} {self.epoch} {batch}")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.place.add("steps", f"{self.part} {self.epoch} {batch}")
+        self.killer.at("batch", self.part, self.epoch, batch)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.killer.at("validation", self.part, self.epoch)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        note_epoch(self.place, self.part, epoch, self.model, logs, rate_of(self.model))
+        self.killer.at("epoch_end", self.part, epoch)
+
+
+class Own(keras.callbacks.Callback):  # type: ignore[misc]
+    """A user's callback: a number of its own, which it sets the learning rate by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches += 1
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate.assign(0.01 / (1 + 0.1 * self.batches))
+
+
+class OwnWithState(Own):
+    """The same, with the two methods that make it part of the state."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {"batches": self.batches}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.batches = state["batches"]
+
+
+class Inside(keras.callbacks.Callback):  # type: ignore[misc]
+    """Evaluates in the middle of each epoch."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self.batch = batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == self.batch:
+            self.model.evaluate(validation_data(), verbose=0)
+
+
+def _falling(epoch: int, rate: float) -> float:
+    return rate * 0.7 if epoch else rate
+
+
+def of_cell(cell: Cell, place: Place, part: int) -> list[Any]:
+    """The callbacks of the cell."""
+    callbacks = keras.callbacks
+    watched = "val_loss" if cell.validation == "each" else "loss"
+    made = {
+        "early-stopping": lambda: callbacks.EarlyStopping(
+            watched, min_delta=PLATEAU, patience=2, restore_best_weights=True
+        ),
+        "reduce-lr": lambda: callbacks.ReduceLROnPlateau(watched, factor=0.5, patience=1, min_delta=PLATEAU, min_lr=0),
+        "checkpoint": lambda: callbacks.ModelCheckpoint(
+            str(place.path(f"best-{part}-{place.member}.weights.h5")),
+            watched,
+            save_best_only=True,
+            save_weights_only=True,
+        ),
+        "csv": lambda: callbacks.CSVLogger(str(place.path(f"rows-{part}.csv")), append=True),
+        "lr": lambda: callbacks.LearningRateScheduler(_falling),
+        "tensorboard": lambda: callbacks.TensorBoard(str(place.path(f"board-{part}-{place.member}")), update_freq=5),
+        "own": Own,
+        "own-state": OwnWithState,
+    }
+    found = [made[name]() for name in cell.callbacks]
+    return [*found, Inside(cell.steps // 2)] if cell.validation == "inside" else found
