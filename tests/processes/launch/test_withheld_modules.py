@@ -104,7 +104,7 @@ async def test_a_child_process_that_sets_a_variable_is_only_warned(lab: Lab, cap
     assert "3" in (await lab.go(await lab.prepared())).lines
     assert lab.programs[0].mode == "warm"
     await lab.close()
-    assert capfd.readouterr().err.count("tftraining: TF_X was set after TensorFlow read it") == 1
+    assert capfd.readouterr().err.count("tftraining: TF_X was changed after TensorFlow read it") == 1
 
 
 SEES = """

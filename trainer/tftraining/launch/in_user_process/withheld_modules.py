@@ -3,8 +3,9 @@
 In a plain start the import reads the environment as the program has set it by then; the warm interpreter has read it
 earlier. So when the program first imports one of these packages, its environment must still equal the one that the
 import found. Otherwise the launcher starts the program again, plainly, before anything of TensorFlow has been used.
-That finds every change, wherever it is made: in an installed package, under another name, in C. This module must never
-take a module from the program, nor hand one out twice.
+That finds every change, wherever it is made: in an installed package, under another name, in C. The import system must
+find the same modules as then, too (module_search.py). This module must never take a module from the program, nor hand
+one out twice.
 """
 
 from __future__ import annotations
@@ -19,14 +20,18 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from .late_variables import is_read_later
+from .module_search import ModuleSearch
 
 TENSORFLOW = ("keras", "tensorflow", "tf_keras")
 
 
 class WithheldModules:
-    """The import finder of the withheld modules. `before` are the names of the modules that a plain start has too."""
+    """The import finder of the withheld modules. `before` are the names of the modules that a plain start has too;
+    `search` is that of the import."""
 
-    def __init__(self, before: Collection[str]) -> None:
+    def __init__(self, before: Collection[str], search: ModuleSearch) -> None:
+        #: The searches of the import.
+        self.search = search
         self._groups: dict[str, dict[str, types.ModuleType]] = {}
         self._environment: dict[str, tuple[str | None, str | None]] = {}
         self._on_change: Callable[[str], None] = _ignore_variable
@@ -38,6 +43,7 @@ class WithheldModules:
         for group in self._groups.values():
             for name in group:
                 sys.modules.pop(name, None)
+        search.finish({name: module for group in self._groups.values() for name, module in group.items()}, before)
         sys.meta_path.insert(0, self)
 
     def get(self, name: str) -> types.ModuleType | None:
@@ -49,10 +55,12 @@ class WithheldModules:
         return {root: group[root] for root, group in self._groups.items()}
 
     def watch(self, changed: Callable[[str], None], given: Callable[[], None]) -> None:
-        """Remember the present environment for the comparison; for the program's process, before its first line.
+        """Remember the present state for the comparison; for the program's process, before its first line.
 
-        `changed` is called with a variable that differs, at most once; `given` when TensorFlow has been handed out.
+        `changed` is called with a variable, or another thing, that differs, at most once; `given` when TensorFlow has
+        been handed out.
         """
+        self.search.watch()
         self._environment, self._on_change, self._on_hand_out = environment(), changed, given
         atexit.register(self._hand_out_all)  # at exit the interpreter must find all modules in sys.modules
 
@@ -60,6 +68,8 @@ class WithheldModules:
         """Called by the import system. A mere query (importlib.util.find_spec) gets the answer of a plain start."""
         if name not in self._groups:
             return None
+        if change := self.search.change(self._groups):
+            self._end(change)
         module = self._groups[name][name]
         own = module.__spec__
         assert own is not None
@@ -72,8 +82,7 @@ class WithheldModules:
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
         """Called when the program imports the module: compare the environment first."""
         if variable := self._changed_variable():
-            self._on_change(variable)
-            self._on_change = _ignore_variable
+            self._end(variable)
         module: types.ModuleType = spec.loader_state[0]
         return module
 
@@ -83,6 +92,10 @@ class WithheldModules:
         assert spec is not None
         module.__spec__ = spec.loader_state[1]
         self._hand_out(spec.name)
+
+    def _end(self, change: str) -> None:
+        self._on_change(change)
+        self._on_change = _ignore_variable
 
     def _changed_variable(self) -> str:
         """A variable that has changed since `watch`; "" if there is none."""
@@ -100,7 +113,8 @@ class WithheldModules:
 
     def _hand_out_all(self) -> None:
         for group in list(self._groups.values()):
-            sys.modules.update(group)
+            for name, module in group.items():
+                sys.modules.setdefault(name, module)  # at exit the program may have one of its own
         self._groups.clear()
 
 
@@ -144,7 +158,7 @@ def _is_standard(module: object) -> bool:
 
 
 def _ignore_variable(_: str) -> None:
-    """Ignore a changed variable."""
+    """Ignore what has changed."""
 
 
 def _do_nothing() -> None:

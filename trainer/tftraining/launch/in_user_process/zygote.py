@@ -50,6 +50,9 @@ from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     progress_page,
 )
 from _tftraining.fork_eligibility import UnparsableSource, reason_for_plain_start  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.module_search import ModuleSearch  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.started_state import reason_for_plain_start as reason_of_start  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.started_state import reason_of_threads  # noqa: E402
 from _tftraining.withheld_modules import WithheldModules  # type: ignore[import-not-found]  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
@@ -79,6 +82,10 @@ class LauncherConnection:
         if not line:
             raise SystemExit(0)
         return dict(json.loads(line))
+
+    def fileno(self) -> int:
+        """The descriptor of the connection."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Close the connection; for the forked process, which never talks to the launcher."""
@@ -143,6 +150,10 @@ class UserProgram:
                 raise NeedsPlainStart(
                     f"its directory has a module {name}, which would shadow the one that TensorFlow imports"
                 )
+        for name in withheld.search.missed:
+            spec = importlib.machinery.PathFinder.find_spec(name, [self.directory])
+            if spec is not None and spec.origin:
+                raise NeedsPlainStart(f"its directory has a module {name}, which TensorFlow would import if it could")
         self._directory_stamp = now
 
     def set_up_main(self) -> None:
@@ -185,7 +196,7 @@ def _is_same_file(one: str, other: str) -> bool:
 def import_tensorflow() -> tuple[WithheldModules, dict[str, str]]:
     """Import TensorFlow, and legacy Keras if installed; return the modules withheld from the program, and the
     environment variables that the import has set."""
-    modules, before = frozenset(sys.modules), dict(os.environ)
+    modules, before, search = frozenset(sys.modules), dict(os.environ), ModuleSearch()
     try:
         import tensorflow  # noqa: F401, PLC0415
     except (Exception, SystemExit) as error:
@@ -193,7 +204,7 @@ def import_tensorflow() -> tuple[WithheldModules, dict[str, str]]:
     with contextlib.suppress(Exception):
         import tf_keras  # noqa: F401, PLC0415
     set_by_import = {name: value for name, value in os.environ.items() if before.get(name) != value}
-    return WithheldModules(modules), set_by_import
+    return WithheldModules(modules, search), set_by_import
 
 
 def flush() -> None:
@@ -248,8 +259,8 @@ def _fork_again(pid_writer: int) -> None:
         os._exit(0)
 
 
-def restore_plain_state(environment: dict[str, str], set_by_import: dict[str, str], withheld: WithheldModules) -> None:
-    """Give the forked process the state that a plain start has. `set_by_import`: the variables of the import."""
+def restore_plain_state(environment: dict[str, str], withheld: WithheldModules) -> None:
+    """Give the forked process the state that a plain start has."""
     with contextlib.suppress(AttributeError, OSError):
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     os.environ.clear()
@@ -263,6 +274,10 @@ def restore_plain_state(environment: dict[str, str], set_by_import: dict[str, st
     if "multiprocessing.process" in sys.modules:
         sys.modules["multiprocessing.process"].current_process().authkey = os.urandom(32)
     hooks.install()
+
+
+def watch(environment: dict[str, str], set_by_import: dict[str, str], withheld: WithheldModules) -> None:
+    """Compare the program's import of TensorFlow with ours. `set_by_import`: the variables that ours has set."""
     withheld.watch(
         functools.partial(end_for_plain_start, os.getpid(), environment.get(hooks.PROGRESS)),
         lambda: finish_import(set_by_import),
@@ -277,13 +292,13 @@ def finish_import(set_by_import: dict[str, str]) -> None:
 
 
 def end_for_plain_start(program: int, path: str | None, variable: str) -> None:
-    """The program has changed a variable that the import may have read: end it for a plain start, which repeats the
-    work up to here as a restart does."""
+    """The program has changed a variable that the import may have read, or what the import finds: end it for a plain
+    start, which repeats the work up to here as a restart does."""
     if path and os.getpid() == program:
         progress_page.PageWriter(path).record_changed_variable(variable)
         os._exit(1)
     sys.stderr.write(
-        f"tftraining: {variable} was set after TensorFlow read it: set it in env, or set warmStart: false\n"
+        f"tftraining: {variable} was changed after TensorFlow read it: set it in env, or set warmStart: false\n"
     )
 
 
@@ -297,6 +312,8 @@ def serve() -> UserProgram:
     program = UserProgram(bool(request["module"]), str(request["target"]), list(request["arguments"]))  # type: ignore[call-overload]
     try:
         program.check()
+        if reason := reason_of_start({launcher.fileno()}):
+            raise NeedsPlainStart(reason)
         if legacy_keras.apply(os.environ):
             launcher.send(log=legacy_keras.APPLIED)
         withheld, set_by_import = import_tensorflow()
@@ -313,6 +330,8 @@ def serve() -> UserProgram:
         try:
             program.check()
             program.check_shadowing(withheld)
+            if reason := reason_of_threads():
+                raise NeedsPlainStart(reason)
         except NeedsPlainStart as refusal:
             launcher.send(refused=str(refusal))
             continue
@@ -322,8 +341,9 @@ def serve() -> UserProgram:
             launcher.close()
             proctitle.set_name(name)
             proctitle.show([*started[:-OWN_ARGUMENTS], *program.command], shown)
-            restore_plain_state(environment, set_by_import, withheld)
+            restore_plain_state(environment, withheld)
             program.set_up_main()
+            watch(environment, set_by_import, withheld)
             return program
 
 

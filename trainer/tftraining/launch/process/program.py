@@ -223,10 +223,12 @@ class Program:
             on_exit(self._make_exit(status, kills))
 
     async def _restart_plainly(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
-        """Start plainly after a fork has ended itself at its import of TensorFlow, because it had set `variable`."""
+        """Start plainly after a fork has ended itself at its import of TensorFlow, because it had set `variable`, or
+        changed what the import finds."""
+        verb = "set" if variable.isidentifier() else "changed"
         if self._warm is not None:
             await self._warm.disable(
-                f"it set {variable} before importing TensorFlow; restarting it without the warm interpreter"
+                f"it {verb} {variable} before importing TensorFlow; restarting it without the warm interpreter"
             )
         if self._process is not None:
             await self._process.kill()
