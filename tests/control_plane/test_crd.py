@@ -74,7 +74,7 @@ def test_defaults(control_plane: ControlPlane) -> None:
             "warmStart": True,
             "terminationGraceSeconds": 5,
             "memberTimeoutSeconds": 3,
-            "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 1},
+            "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 1, "exactness": "Preferred"},
         },
         "runPolicy": {
             "suspend": False,

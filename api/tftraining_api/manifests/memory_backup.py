@@ -22,6 +22,7 @@ def settings(status: Status, spec: JobSpec, replica: Replica, container: Manifes
     fields = {
         "mode": asked.mode,
         "maxOverheadPercent": asked.max_overhead_percent,
+        "exactness": asked.exactness,
         "sizeLimit": size,
         "memoryLimit": memory_limit(container),
         "directory": None if size is None else MEMORY_DIRECTORY,

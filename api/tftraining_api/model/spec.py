@@ -113,11 +113,13 @@ MEMORY_BACKUP_MODE: Literal["Auto", "Off"] = "Auto"
 
 
 class MemoryBackup(Frozen, frozen=True):
-    """Backups of the training state in memory. `size_limit` is a quantity of bytes."""
+    """Backups of the training state in memory. `size_limit` is a quantity of bytes; `exactness` tells whether a restart
+    may go on with other examples than the undisturbed training."""
 
     mode: Literal["Auto", "Off"] = MEMORY_BACKUP_MODE
     max_overhead_percent: float = 1
     size_limit: str | None = None
+    exactness: Literal["Preferred", "Required"] = "Preferred"
 
 
 _MEMORY_BACKUP = MemoryBackup()

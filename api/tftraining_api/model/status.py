@@ -14,6 +14,7 @@ Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Su
 ConditionStatus = Literal["True", "False", "Unknown"]
 REFUSED_WRITE = " was refused: "
 MEMORY_BACKUP, OOM_KILLED = "MemoryBackup", "OOMKilled"  # a condition, and a reason of it
+INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS = "InputNotReproducible", "ResumedTrainingDiffers"  # conditions
 TERMINAL: tuple[Phase, ...] = ("Succeeded", "Failed")
 
 
@@ -126,17 +127,20 @@ class Failure(Frozen, frozen=True):
 
 
 class Backup(Frozen, frozen=True):
-    """The newest backup in memory: `bytes` of one member, `seconds` for which it stopped the training."""
+    """The newest backup in memory: `bytes` of one member, `seconds` for which it stopped the training. A restart
+    `resumes_at` one of next_restart.RESUMES_AT."""
 
     step: int
     time: datetime | None = None
     where: str | None = None
     bytes: int | None = None
     seconds: float | None = None
+    resumes_at: str | None = None
 
 
 class Progress(Frozen, frozen=True):
-    """The training's progress. `backup_reason` tells why there are no backups in memory."""
+    """The training's progress. `backup_reason` tells why there are no backups in memory, or why a restart
+    does not resume exactly at the step."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -241,7 +245,7 @@ class Status(Frozen, frozen=True):
         """Why later pods make no backups in memory. The condition has the reason too: the API server drops
         `memory_backup_off` if its definition of the resource is older than the field."""
         told = self.condition(MEMORY_BACKUP)
-        if told is not None and told.reason == OOM_KILLED:
+        if told is not None and told.reason in (OOM_KILLED, RESUMED_TRAINING_DIFFERS):
             return told.message
         return self.memory_backup_off
 

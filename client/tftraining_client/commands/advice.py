@@ -39,6 +39,7 @@ ADVICE = {
     "RestartRequested": WAIT,
     "MemberLost": "wait: the gang resumes from its last backup; if it recurs, check the node and the network",
     "Terminated": WAIT,
+    "ResumedTrainingDiffers": "wait: the training resumes from its storage, free of charge; report the message",
     "PodDeleted": WAIT,
     "NodeLost": "repair or remove the node; the pod is created on another one",
     "KeyLost": "do not delete the job's Secret; the gang resumes in new pods",

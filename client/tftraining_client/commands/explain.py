@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tftraining_api.model.status import Failure
+from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, MEMORY_BACKUP, RESUMED_TRAINING_DIFFERS, Failure
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.commands.advice import advice
@@ -12,7 +12,7 @@ from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import hint, print_raw
 from tftraining_client.commands.restart_text import restart_text
 
-WARNINGS = ("NoProgress", "NoGPU", "Unreadable")
+WARNINGS = ("NoProgress", "NoGPU", INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, "Unreadable")
 
 
 async def explain(client: AsyncClient, name: str, output: str | None) -> int:
@@ -60,6 +60,8 @@ def _parts(job: Job, now: datetime) -> Iterator[str]:
         yield culprit(status.failure)
     if status.last_restart is not None and not job.failed:
         yield restart_text(status.last_restart, now)
+    if (backups := status.condition(MEMORY_BACKUP)) is not None:
+        yield f"backups in memory: {backups.message}"
     for kind, message in _warnings(job):
         yield f"{kind}: {message}"
     if job.log_tail and (job.failed or job.phase == "Restarting"):

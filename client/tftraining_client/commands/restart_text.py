@@ -14,7 +14,9 @@ def restart_text(restart: LastRestart, now: datetime) -> str:
 def restart_details(restart: LastRestart) -> str:
     """`worker-1 ValueError: boom, resumed from epoch 2, 3.1 s without training, 9 steps lost`."""
     parts = [" ".join(part for part in (restart.pod, restart.exception or restart.reason) if part)]
-    if restart.resumed_from_epoch is not None:
+    if restart.resumed_from in ("Memory", "Peer") and restart.resumed_from_step is not None:
+        parts.append(f"resumed from memory at step {restart.resumed_from_step}")
+    elif restart.resumed_from_epoch is not None:
         parts.append(f"resumed from epoch {restart.resumed_from_epoch}")
     elif restart.resumed_from_step is not None:
         parts.append(f"resumed from step {restart.resumed_from_step}")

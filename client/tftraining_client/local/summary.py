@@ -9,6 +9,7 @@ from tftraining_client.local.timeline import Timeline, metrics_text
 SHOWN_RESTARTS = 10
 SHOWN_MODELS = 3
 WIDTH = 10
+LINE = f"\n{' ' * (WIDTH + 2)}"  # begins another line of a row
 # By the source in lastRestart.resumedFrom, as in the launchers' messages (trainer/tftraining/launch/http/pages.py).
 MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
 
@@ -33,7 +34,7 @@ def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
         "trained": _trained(timeline.progress),
         "metrics": metrics_text(timeline.progress),
         "restarts": _restarts(timeline),
-        "backups": _backups(timeline.backup),
+        "backups": LINE.join(filter(None, (_backups(timeline.backup), *timeline.exactness))),
         "cleanup": result.cleanup,
         "model": ", ".join(str(path) for path in result.models[:SHOWN_MODELS]),
         "directory": str(result.directory or ""),
@@ -63,7 +64,7 @@ def _restarts(timeline: Timeline) -> str:
         return "none"
     shown = list(timeline.restarts.values())[-SHOWN_RESTARTS:]
     lines = [f"{number}, {timeline.seconds_lost:.1f} s without training", *map(_restart, shown)]
-    return f"\n{' ' * (WIDTH + 2)}".join(lines)
+    return LINE.join(lines)
 
 
 def _restart(restart: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ Pure: takes one status after another, each with its time, and returns lines.
 from dataclasses import dataclass, field
 from typing import Any
 
+from tftraining_api.model import next_restart
 from tftraining_client.local.status import Status
 
 PROGRESS_SECONDS = 10.0
@@ -15,13 +16,14 @@ HIDDEN_METRICS = ("epoch", "step")
 @dataclass
 class Timeline:
     """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts, `backup`
-    their last report of the backups in memory."""
+    their last report of the backups in memory, `exactness` what they have told of where a restart resumes."""
 
     status: Status = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
     ledger: dict[str, int] = field(default_factory=dict)
     restarts: dict[str, dict[str, Any]] = field(default_factory=dict)
     backup: dict[str, Any] = field(default_factory=dict)
+    exactness: list[str] = field(default_factory=list)
     started_at: float | None = None
     trained_at: float | None = None
     _shown_progress: tuple[float, int | None, str] = (0.0, None, "")
@@ -67,10 +69,17 @@ class Timeline:
         return [status.get("message") or texts.get(str(status.get("phase")), str(status.get("phase")))]
 
     def _backup_lines(self, reported: dict[str, Any] | None) -> list[str]:
-        """Take the report of the backups in memory; a line about the first one, and about a new reason for none."""
+        """Take the report of the backups in memory; a line about the first one, and about a new reason for none. What
+        is told of the next restart is told once."""
         before, self.backup = self.backup, reported or self.backup
+        news = [line for line in _exactness(self.backup) if line not in self.exactness]
+        self.exactness += news
+        return [*self._copy_lines(before), *news]
+
+    def _copy_lines(self, before: dict[str, Any]) -> list[str]:
         reason = self.backup.get("reason") or ""
-        if reason and reason != before.get("reason"):
+        is_told = any(reason in line for line in self.exactness)
+        if reason and reason != before.get("reason") and not is_told:
             return [f"backups in memory: {reason}"]
         first = before.get("step") is None and self.backup.get("step") is not None
         return [f"backups in memory: the first at step {self.backup['step']}"] if first else []
@@ -85,6 +94,18 @@ class Timeline:
             self.restarts.pop(str(restart["time"]), None)
         else:
             self.restarts[str(restart["time"])] = restart
+
+
+def _exactness(backup: dict[str, Any]) -> list[str]:
+    """Where a restart resumes, and what is not as in the undisturbed training then, line by line."""
+    violation = backup.get("violation")
+    lines = (
+        next_restart.where(backup.get("resumesAt") or "", backup.get("resumesAtReason") or ""),
+        next_restart.begins_anew(backup.get("beginsAnew") or ()),
+        next_restart.NOT_REPRODUCIBLE if backup.get("inputNotReproducible") else "",
+        next_restart.differs(violation) if violation else "",
+    )
+    return [line for line in lines if line]
 
 
 def _state(status: Status) -> tuple[Any, ...]:

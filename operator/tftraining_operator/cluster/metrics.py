@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from tftraining.launch.failure import restart_rules
 from tftraining_api.model.spec import Manifest
-from tftraining_api.model.status import LastRestart, Status
+from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastRestart, Status
 from tftraining_operator.cluster.internals import Internals
 from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS, RESIZE_REASONS, SOURCES
 from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
@@ -36,6 +36,7 @@ JOB_REASONS = (
     *ASKED_FOR,
     node_loss.REASON,
     auxiliary_objects.KEY_LOST,
+    RESUMED_TRAINING_DIFFERS,
 )
 # Reasons come from users' pods, and each label value is a permanent time series: unknown reasons share OTHER_REASON.
 KNOWN_REASONS = frozenset((*JOB_REASONS, *POD_REASONS, *DISRUPTION_REASONS, *NODE_REBOOT_REASONS))
@@ -89,6 +90,11 @@ class Metrics:
             ["resumed_from"],
             registry=self.registry,
         )
+        self._differing = Total(
+            "tftraining_resumed_training_differs",
+            "Jobs whose resumed training was found to differ from the undisturbed one.",
+            registry=self.registry,
+        )
 
     def collect(self) -> Iterable[Metric]:
         """Count the jobs by phase at each scrape, so that no job is counted twice or missed."""
@@ -132,6 +138,8 @@ class Metrics:
             if before is None or before.time != new.last_restart.time or before.down_seconds is None:
                 self._recovery.observe(new.last_restart.down_seconds)
         self._observe_lost_work(old.last_restart, new.last_restart)
+        if new.is_true(RESUMED_TRAINING_DIFFERS) and not old.is_true(RESUMED_TRAINING_DIFFERS):
+            self._differing.inc()
 
     def _observe_lost_work(self, old: LastRestart | None, new: LastRestart | None) -> None:
         """Count the repeated steps once: in the first status that has them."""

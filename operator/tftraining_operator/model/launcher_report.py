@@ -6,19 +6,22 @@ None), and strings are cut. Never does I/O, and never decides what a report mean
 
 import json
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime
 from math import isfinite
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 
 from tftraining.launch import history as series
 from tftraining.launch.roles import ROLES
+from tftraining_api.model.next_restart import RESUMES_AT
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import Backup, History, Progress, SameFailure
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300
+MOST_BEGIN_ANEW = 8
 MOST_FINISHED = 10_000
 LONGEST_HISTORY = 8 * 1024  # bytes of JSON
 # Texts beyond LONG bytes are decoded strictly, see _decode. The lists and metrics of a gang of 10,000 are shorter than
@@ -134,8 +137,9 @@ class ReportedProgress(Frozen, frozen=True):
 
 
 class ReportedBackup(Frozen, frozen=True):
-    """The newest backup in memory, which so many `members` hold. `reason` says why there are no more (not `on`), or why
-    a restart resumes only at an epoch."""
+    """The newest backup in memory, which so many `members` hold. `reason` says why there are no more (not `on`), and
+    `resumes_at_reason` why a restart does not resume at the step. `begins_anew` names what a restart does not restore;
+    a `violation` is a resumed training that was found to differ."""
 
     step: Count | None = None
     time: Time | None = None
@@ -145,13 +149,37 @@ class ReportedBackup(Frozen, frozen=True):
     members: Tally | None = None
     on: bool = False
     reason: str = ""
+    resumes_at: str = ""
+    resumes_at_reason: str = ""
+    input_not_reproducible: bool = False
+    violation: str = ""
+    begins_anew: tuple[str, ...] = ()
 
     def backup(self) -> Backup | None:
         """The backup as a field of the status; None if there is none."""
         if self.step is None:
             return None
         seconds = None if self.seconds is None else round(self.seconds, 4)
-        return Backup(step=self.step, time=self.time, where=self.where or None, bytes=self.bytes, seconds=seconds)
+        return Backup(
+            step=self.step,
+            time=self.time,
+            where=self.where or None,
+            bytes=self.bytes,
+            seconds=seconds,
+            resumes_at=self.resumes_at or None,
+        )
+
+    def bounded(self) -> Self:
+        """The same with strings that are cut, and words that are known."""
+        return msgspec.structs.replace(
+            self,
+            where=_known(self.where or "", SOURCES),
+            reason=_exception(self.reason),
+            resumes_at=_known(self.resumes_at, RESUMES_AT),
+            resumes_at_reason=_exception(self.resumes_at_reason),
+            violation=_exception(self.violation),
+            begins_anew=tuple(_cut(each)[:LONGEST_REASON] for each in self.begins_anew[:MOST_BEGIN_ANEW]),
+        )
 
 
 class ReportedHistory(History, frozen=True):
@@ -222,6 +250,7 @@ class _Lists(Frozen, frozen=True):
     finished: msgspec.Raw = msgspec.Raw()
     no_gpu: msgspec.Raw = msgspec.Raw()
     progress: msgspec.Raw = msgspec.Raw()
+    backup: msgspec.Raw = msgspec.Raw()
     history: msgspec.Raw = msgspec.Raw()
 
 
@@ -253,14 +282,13 @@ def parse_report(text: bytes) -> Report:
         no_gpu=report.no_gpu[:MOST_FINISHED],
         progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
         history=_history(report.history),
-        backup=backup
-        and msgspec.structs.replace(backup, where=_source(backup.where or ""), reason=_exception(backup.reason)),
+        backup=backup and backup.bounded(),
         last_restart=last
         and msgspec.structs.replace(
             last,
             reason=_word(last.reason),
             exception=_exception(last.exception),
-            resumed_from=_source(last.resumed_from or ""),
+            resumed_from=_known(last.resumed_from or "", SOURCES),
             backup_skipped=_exception(last.backup_skipped),
         ),
         failure=failure
@@ -323,9 +351,7 @@ def _decode(text: str, kind: type[Decoded]) -> Decoded:
 
 def _refuse_long_lists(text: str) -> None:
     lists = msgspec.json.decode(text, type=_Lists)
-    size = sum(
-        len(memoryview(each)) for each in (lists.missing, lists.finished, lists.no_gpu, lists.progress, lists.history)
-    )
+    size = sum(len(memoryview(getattr(lists, name))) for name in _Lists.__struct_fields__)
     if size > LONGEST_LISTS:
         raise ValueError(f"its lists and metrics have {size} bytes, more than {LONGEST_LISTS}")
 
@@ -335,9 +361,9 @@ def _word(text: str) -> str:
     return text if re.fullmatch(rf"[A-Za-z][A-Za-z0-9_]{{0,{LONGEST_REASON - 1}}}", text) else ""
 
 
-def _source(text: str) -> str:
-    """The text if it is one of SOURCES, otherwise ""."""
-    return text if text in SOURCES else ""
+def _known(text: str, words: Collection[str]) -> str:
+    """The text if it is one of the words, otherwise ""."""
+    return text if text in words else ""
 
 
 def _cut(text: str) -> str:

@@ -1,21 +1,35 @@
-"""Backups in memory as the status has them: the newest one, why there are none, and their end after an OOMKilled.
+"""Backups in memory as the status has them: the newest one, why there are none, and where a restart resumes.
 
 The launchers make the backups and report them. The operator decides one thing: a container that was killed for its
-memory takes the volume for backups away from all pods that the job gets from then on.
-The condition MemoryBackup remembers which event was published: a definition of the resource that is older than the
-operator drops the other fields, but no condition.
+memory, or a resumed training that was found to differ from the undisturbed one, takes the volume for backups away from
+all pods that the job gets from then on.
+The condition MemoryBackup says where the next restart resumes, and remembers which event was published: a definition
+of the resource that is older than the operator drops the other fields, but no condition.
 """
 
 import msgspec
 
 from tftraining_api.manifests.memory_backup import has_volume
+from tftraining_api.model import next_restart
 from tftraining_api.model.names import Replica, member_of
-from tftraining_api.model.status import MEMORY_BACKUP, OOM_KILLED, Backup, ConditionStatus, Status
+from tftraining_api.model.status import (
+    INPUT_NOT_REPRODUCIBLE,
+    MEMORY_BACKUP,
+    OOM_KILLED,
+    RESUMED_TRAINING_DIFFERS,
+    Backup,
+    ConditionStatus,
+    Status,
+)
 from tftraining_operator.model.conditions import with_condition, without_condition
+from tftraining_operator.model.launcher_report import Report, ReportedBackup
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.step import Event
 
-ON, OFF = "MemoryBackupOn", "MemoryBackupOff"
+ON, OFF, NOT_YET = "MemoryBackupOn", "MemoryBackupOff", "NoBackupYet"
+SEPARATOR = "; "  # in the message of the condition
+REQUIRE = "; spec.launcher.memoryBackup.exactness: Required forbids it"
+REPRODUCIBLE = ("Training", "no backup is made inside an epoch of an input that is not known to be reproducible")
 
 
 def without_backup(status: Status) -> Status:
@@ -34,10 +48,50 @@ def turn_off_after_oom(context: Context, draft: Draft) -> Draft:
     if not killed:
         return draft
     reason = f"{killed[0]} was {OOM_KILLED}"
-    progress = status.progress and msgspec.structs.replace(status.progress, backup_reason=reason)
     event = Event("Warning", OFF, f"{reason}: new pods make no backups in memory")
-    draft = draft.with_status(memory_backup_off=reason, progress=progress)
-    return _with_condition(context, draft, "False", (OOM_KILLED, reason)).with_events(event)
+    return _turned_off(context, draft, (OOM_KILLED, reason)).with_events(event)
+
+
+def turn_off_after_violation(context: Context, draft: Draft) -> Draft:
+    """The draft with the condition ResumedTrainingDiffers and its event, at the first violation of the job. The
+    launchers have ended the backups; its new pods have no volume."""
+    found = violation(draft.report)
+    if not found or draft.status.is_true(RESUMED_TRAINING_DIFFERS):
+        return draft
+    message = next_restart.differs(found)
+    why, event = (RESUMED_TRAINING_DIFFERS, message), f"{message}; no more backups in memory"
+    status = with_condition(draft.status, RESUMED_TRAINING_DIFFERS, "True", why, context.now)
+    draft = draft.but(status=status).with_events(Event("Warning", RESUMED_TRAINING_DIFFERS, event))
+    return draft if status.no_more_backups is not None else _turned_off(context, draft, why)
+
+
+def violation(report: Report | None) -> str:
+    """How a resumed training was found to differ; "" if it was not. The restart that follows tells it too, for a report
+    that nobody saw."""
+    if report is None:
+        return ""
+    if report.backup is not None and report.backup.violation:
+        return report.backup.violation
+    last = report.last_restart
+    if last is None or last.reason != RESUMED_TRAINING_DIFFERS:
+        return ""
+    return last.exception.partition(f"{RESUMED_TRAINING_DIFFERS}: ")[2] or "the log of its program tells how"
+
+
+def warn_of_input(context: Context, draft: Draft) -> Draft:
+    """The draft with the condition InputNotReproducible while such backups are made."""
+    report, known = draft.report, draft.status.is_true(INPUT_NOT_REPRODUCIBLE)
+    if report is None or not (is_not_reproducible(report) or (known and report.phase == "Training")):
+        return draft
+    why = (INPUT_NOT_REPRODUCIBLE, next_restart.NOT_REPRODUCIBLE + REQUIRE)
+    is_warned = is_not_reproducible(report)
+    value: ConditionStatus = "True" if is_warned else "False"
+    return _with_condition(context, draft, value, why if is_warned else REPRODUCIBLE, INPUT_NOT_REPRODUCIBLE)
+
+
+def is_not_reproducible(report: Report) -> bool:
+    """Whether backups are made inside an epoch of an input that is not known to be reproducible."""
+    return report.backup is not None and report.backup.input_not_reproducible
 
 
 def announce_backups(context: Context, draft: Draft) -> Draft:
@@ -47,23 +101,50 @@ def announce_backups(context: Context, draft: Draft) -> Draft:
     if not report or status.progress is None or status.no_more_backups is not None:
         return draft
     before, told = context.status.progress, status.condition(MEMORY_BACKUP)
-    had_backups = before is not None and before.backup is not None
-    backup, reason = status.progress.backup, status.progress.backup_reason
+    had_backups = told is None and before is not None and before.backup is not None
     if report.on:
-        if backup is None or status.is_true(MEMORY_BACKUP):
-            return draft
-        event = Event("Normal", ON, f"backups in memory: {_described(backup)}")
-        draft = _with_condition(context, draft, "True", (ON, _described(backup)))
-        return draft if told is None and had_backups else draft.with_events(event)
-    is_told = told is not None and (told.status, told.message) == ("False", reason)
-    if not reason or is_told or (told is None and not had_backups):
+        return _with_backups(context, draft, report, is_known=had_backups)
+    why, was_on = report.reason or report.resumes_at_reason, had_backups or status.is_true(MEMORY_BACKUP)
+    # Launchers of the version before say nothing of a job that has never had a backup.
+    if not why or not (told or was_on or report.resumes_at):
         return draft
-    event = Event("Warning", OFF, f"no more backups in memory: {reason}")
-    return _with_condition(context, draft, "False", (OFF, reason)).with_events(event)
+    draft = _with_condition(context, draft, "False", (OFF, next_restart.where(report.resumes_at, why) or why))
+    return draft.with_events(Event("Warning", OFF, f"no more backups in memory: {why}")) if was_on else draft
 
 
-def _with_condition(context: Context, draft: Draft, value: ConditionStatus, why: tuple[str, str]) -> Draft:
-    return draft.but(status=with_condition(draft.status, MEMORY_BACKUP, value, why, context.now))
+def _with_backups(context: Context, draft: Draft, report: ReportedBackup, *, is_known: bool) -> Draft:
+    """The draft of a job that makes backups in memory; the event of the first one is published unless it `is_known`."""
+    told, progress = draft.status.condition(MEMORY_BACKUP), draft.status.progress
+    if told is not None and told.status == "True":
+        told_before, _, _ = told.message.partition(SEPARATOR)
+        message = _with_place(told_before, report)
+        return _with_condition(context, draft, "True", (ON, message)) if report.resumes_at else draft
+    backup = progress.backup if progress is not None else None
+    if backup is None:
+        message = _with_place("no backup yet", report)
+        return _with_condition(context, draft, "Unknown", (NOT_YET, message)) if report.resumes_at else draft
+    draft = _with_condition(context, draft, "True", (ON, _with_place(_described(backup), report)))
+    event = Event("Normal", ON, f"backups in memory: {_described(backup)}")
+    return draft if is_known else draft.with_events(event)
+
+
+def _with_place(first: str, report: ReportedBackup) -> str:
+    """The words about the first backup, and where a restart resumes, as far as the launchers tell it."""
+    where = next_restart.where(report.resumes_at, report.resumes_at_reason)
+    return SEPARATOR.join(filter(None, (first, where, next_restart.begins_anew(report.begins_anew))))
+
+
+def _turned_off(context: Context, draft: Draft, why: tuple[str, str]) -> Draft:
+    """The draft whose later pods have no volume; `why` is the reason and the message of the condition."""
+    progress = draft.status.progress and msgspec.structs.replace(draft.status.progress, backup_reason=why[1])
+    draft = draft.with_status(memory_backup_off=why[1], progress=progress)
+    return _with_condition(context, draft, "False", why)
+
+
+def _with_condition(
+    context: Context, draft: Draft, value: ConditionStatus, why: tuple[str, str], kind: str = MEMORY_BACKUP
+) -> Draft:
+    return draft.but(status=with_condition(draft.status, kind, value, why, context.now))
 
 
 def _described(backup: Backup) -> str:

@@ -2,7 +2,7 @@
 
 from tftraining.launch.failure.incident import signal_name
 from tftraining_api.model.names import member_of
-from tftraining_api.model.status import LastRestart
+from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastRestart
 
 _REASONS = {
     "Grown": "is back",
@@ -10,6 +10,7 @@ _REASONS = {
     "NodeLost": "was lost with its node",
     "OOMKilled": "ran out of memory (OOMKilled)",
     "PodDeleted": "was deleted",
+    RESUMED_TRAINING_DIFFERS: "found that its resumed training differs from the undisturbed one",
     "Stalled": "stopped making steps",
     "Terminated": "was terminated",
 }

@@ -9,7 +9,7 @@ import msgspec
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import selector
-from tftraining_api.model.status import OOM_KILLED, CodeStatus, Status
+from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, OOM_KILLED, CodeStatus, Status
 from tftraining_operator.model.conditions import without_condition
 from tftraining_operator.model.kstatus import with_ready_and_stalled
 from tftraining_operator.model.observed import Observed
@@ -25,7 +25,14 @@ from tftraining_operator.plan.gang import accepted_templates, attempt_of
 from tftraining_operator.plan.interrupted_deletions import finish_deletions
 from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
-from tftraining_operator.plan.memory_backup import announce_backups, turn_off_after_oom
+from tftraining_operator.plan.memory_backup import (
+    announce_backups,
+    is_not_reproducible,
+    turn_off_after_oom,
+    turn_off_after_violation,
+    violation,
+    warn_of_input,
+)
 from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
@@ -95,6 +102,15 @@ def _without_gpus(_: Context, draft: Draft) -> bool:
     return draft.report is not None and (bool(draft.report.no_gpu) or draft.status.is_true(NO_GPU))
 
 
+def _with_unknown_input(_: Context, draft: Draft) -> bool:
+    report, known = draft.report, draft.status.is_true(INPUT_NOT_REPRODUCIBLE)
+    return report is not None and (known or is_not_reproducible(report))
+
+
+def _with_violation(_: Context, draft: Draft) -> bool:
+    return bool(violation(draft.report))
+
+
 def _after_oom_kill(context: Context, draft: Draft) -> bool:
     last = draft.status.last_restart
     ends = [last.reason if last else "", *(pod.exit.reason for pod in draft.gang.pods if pod.exit)]
@@ -129,12 +145,14 @@ ACTIVE = (
     Stage(stay_suspended, _suspended),
     Stage(resume, _suspended),
     Stage(merge_report, _with_report),
+    Stage(turn_off_after_violation, _with_violation),
     Stage(check_success),
     Stage(check_launcher_result, _with_launchers),
     Stage(turn_off_after_oom, _after_oom_kill),
     Stage(restart_what_failed),
     Stage(assemble),
     Stage(announce_backups, _with_backup),
+    Stage(warn_of_input, _with_unknown_input),
     Stage(announce_earlier_run, _with_first_report),
     Stage(warn_of_no_gpu, _without_gpus),
     Stage(update_launchers, _with_launchers),

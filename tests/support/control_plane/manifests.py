@@ -82,7 +82,7 @@ FULL_SPEC: Final[Manifest] = {
         "terminationGraceSeconds": 10,
         "memberTimeoutSeconds": 4,
         "image": "launcher:1",
-        "memoryBackup": {"mode": "Off", "maxOverheadPercent": 2.5, "sizeLimit": "500M"},
+        "memoryBackup": {"mode": "Off", "maxOverheadPercent": 2.5, "sizeLimit": "500M", "exactness": "Required"},
     },
     "runPolicy": {
         "suspend": False,
@@ -108,6 +108,7 @@ WITHOUT_LAUNCHERS: Final[Manifest] = {
     "spec.launcher.memberTimeoutSeconds": 3,
     "spec.launcher.memoryBackup.maxOverheadPercent": 1,
     "spec.launcher.memoryBackup.sizeLimit": REMOVED,
+    "spec.launcher.memoryBackup.exactness": "Preferred",
     "spec.runPolicy.stallTimeoutSeconds": REMOVED,
     "spec.minReplicas": REMOVED,
     "spec.code": REMOVED,

@@ -178,6 +178,7 @@ def test_what_the_launcher_is_told() -> None:
         "memoryBackup": {
             "mode": "Auto",
             "maxOverheadPercent": 1,
+            "exactness": "Preferred",
             "sizeLimit": None,
             "memoryLimit": None,
             "directory": None,

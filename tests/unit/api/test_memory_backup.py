@@ -55,8 +55,8 @@ def test_the_volume_takes_half_of_the_containers_limit() -> None:
     manifest = made(limited().beside(name="sidecar", image="proxy"))
     assert volume(manifest) == {"medium": "Memory", "sizeLimit": str(GI)}
     assert told(manifest) == {
-        "mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "sizeLimit": GI, "memoryLimit": 2 * GI,
-        "directory": PATH, "off": "",
+        "mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "exactness": "Preferred", "sizeLimit": GI,
+        "memoryLimit": 2 * GI, "directory": PATH, "off": "",
     }  # fmt: skip
 
 
@@ -64,6 +64,10 @@ def test_the_volume_is_as_large_as_the_spec_says() -> None:
     manifest = made(limited(sizeLimit="500M", maxOverheadPercent=2.5))
     assert volume(manifest) == {"medium": "Memory", "sizeLimit": "500000000"}
     assert (told(manifest)["sizeLimit"], told(manifest)["maxOverheadPercent"]) == (500_000_000, 2.5)
+
+
+def test_the_launcher_is_told_how_exact_a_restart_must_be() -> None:
+    assert told(made(limited(exactness="Required")))["exactness"] == "Required"
 
 
 def test_a_size_is_enough_without_a_limit_of_the_container() -> None:
@@ -110,14 +114,15 @@ def fingerprint(**launcher: Any) -> str:
 
 def test_the_defaults_that_the_api_server_adds_change_no_fingerprint_of_a_running_job() -> None:
     """A job of the version before has no such field in its pods' annotation; its spec is read with the defaults."""
-    backup = {"mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1}
+    backup = {"mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "exactness": "Preferred"}
     assert fingerprint(memoryBackup=backup) == fingerprint()
     assert fingerprint(warmStart=False, memoryBackup=backup) == fingerprint(warmStart=False)
 
 
 def test_another_value_is_another_pod() -> None:
     others = [{"mode": "Off"}, {"maxOverheadPercent": 2}, {"sizeLimit": "1Gi"}, {"sizeLimit": "2Gi"}]
-    assert len({fingerprint(), *(fingerprint(memoryBackup=each) for each in others)}) == 5
+    others += [{"exactness": "Required"}]
+    assert len({fingerprint(), *(fingerprint(memoryBackup=each) for each in others)}) == 6
 
 
 def test_the_fingerprint_is_that_of_the_version_before() -> None:

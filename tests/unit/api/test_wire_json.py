@@ -43,12 +43,12 @@ ALL_SET = (
 
 
 BACKUP = (
-    ', "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 1, "sizeLimit": null, "memoryLimit": null, '
-    '"directory": null, "off": "the training container has no memory limit: set resources.limits.memory, or '
-    'spec.launcher.memoryBackup.sizeLimit"}}'
+    ', "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 1, "exactness": "Preferred", "sizeLimit": null, '
+    '"memoryLimit": null, "directory": null, "off": "the training container has no memory limit: set '
+    'resources.limits.memory, or spec.launcher.memoryBackup.sizeLimit"}}'
 )
 BACKUP_SET = (
-    ', "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 2.5, "sizeLimit": 1500000000, '
+    ', "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 2.5, "exactness": "Required", "sizeLimit": 1500000000, '
     '"memoryLimit": 4294967296, "directory": "/opt/tftraining-memory-backup", "off": ""}}'
 )
 
@@ -59,7 +59,7 @@ def all_set() -> JobBuilder:
     restarts = {"budgetReset": "Never", "scope": "Pod", "sameFailureLimit": 5, "maxRestarts": 3, "rules": rules}
     job = a_launched_job().workers(3).storage().set("minReplicas", 2).set("successPolicy", "AllWorkers")
     job.set("restartPolicy", {"mode": "InPlace", **restarts})
-    backup = {"maxOverheadPercent": 2.5, "sizeLimit": "1.5G"}
+    backup = {"maxOverheadPercent": 2.5, "exactness": "Required", "sizeLimit": "1.5G"}
     launcher = {"warmStart": False, "terminationGraceSeconds": 7, "memberTimeoutSeconds": 4.5}
     job.set("launcher", {**launcher, "memoryBackup": backup}).container(resources={"limits": {"memory": "4Gi"}})
     return job.set("runPolicy", {"startDeadlineSeconds": 60, "stallTimeoutSeconds": 120, "evaluatorGraceSeconds": 0})

@@ -89,11 +89,11 @@ def backup_settings(tmp_path: Path, changes: dict[str, Any], memory: int | None)
 
 def test_replicas_share_the_machines_memory_for_backups(tmp_path: Path) -> None:
     roles = {"spec.replicaSpecs.ps.replicas": 1, "spec.replicaSpecs.worker.replicas": 2}
-    told = backup_settings(tmp_path, roles, 3_000_000_001)
+    told = backup_settings(tmp_path, {**roles, f"{BACKUP}.exactness": "Required"}, 3_000_000_001)
     assert set(told) == {"worker-0", "worker-1"}
     assert told["worker-1"] == {
-        "mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "sizeLimit": None, "memoryLimit": 1_000_000_000,
-        "directory": None, "off": "",
+        "mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "exactness": "Required", "sizeLimit": None,
+        "memoryLimit": 1_000_000_000, "directory": None, "off": "",
     }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tftraining_api.model.next_restart import NOT_REPRODUCIBLE
 from tftraining_client.local.summary import Result, summary
 from tftraining_client.local.timeline import Timeline
 
@@ -152,6 +153,34 @@ def test_the_summary_says_whose_memory_a_restart_resumed_from_and_what_it_lost(
     timeline = Timeline()
     timeline.record_status(status("Training", 2, lastRestart={**RESUMED, **told}), 1.0)
     assert summary("digits", Result(True, 1.0), timeline)[-1].endswith(f"\n            {RESTART['message']}, {words}")
+
+
+def test_where_a_restart_resumes_and_what_is_not_the_same_then_is_told_once() -> None:
+    timeline, generator = Timeline(), "the input is a generator"
+    reports: list[dict[str, Any] | None] = [
+        {"step": None, "resumesAt": "Epoch", "resumesAtReason": generator, "beginsAnew": ["MyStop"]},
+        {"step": 50, "resumesAt": "Epoch", "resumesAtReason": generator, "reason": generator},
+        {"step": 50, "resumesAt": ""},  # the programs start again
+        {"step": 90, "resumesAt": "Step", "inputNotReproducible": True},
+        {"step": 90, "resumesAt": "Storage", "resumesAtReason": "it differs", "violation": "152 steps of 300"},
+        {"step": 90, "resumesAt": "Storage", "resumesAtReason": "it differs", "violation": "152 steps of 300"},
+    ]
+    timeline.record_status(status("Training"), 1.0)
+    told = [timeline.record_status(status("Training", backup=each), 1.0) for each in reports]
+    assert told == [
+        [f"a restart resumes at the beginning of an epoch: {generator}", "MyStop begins anew at a restart"],
+        ["backups in memory: the first at step 50"],
+        [],
+        ["a restart resumes at the step of the newest backup", NOT_REPRODUCIBLE],
+        [
+            "a restart resumes from the storage only: it differs",
+            "the resumed training differs from the undisturbed one: 152 steps of 300",
+        ],
+        [],
+    ]
+    (row,) = (each for each in summary("digits", Result(True, 1.0), timeline) if "in memory" in each)
+    lines = [line for lines in told for line in lines if not line.startswith("backups in memory")]
+    assert row.splitlines() == ["  backups   in memory, the last at step 90", *(f"{'':12}{line}" for line in lines)]
 
 
 def test_the_first_backup_in_memory_and_a_reason_for_none_are_told_once() -> None:

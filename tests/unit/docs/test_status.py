@@ -43,7 +43,7 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
-    "where a round resumed from": "Memory Peer Start Storage",
+    "where a round resumed from, and where a restart resumes": "Epoch Memory Peer Start Step StepDrawnAnew Storage",
     "names of figures of Linux, and a number that is none": "MemAvailable MemTotal RssAnon RssShmem VmHWM VmRSS NaN",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "classes of TensorFlow": "OwnedIterator OwnedMultiDeviceIterator",
@@ -200,7 +200,7 @@ def test_the_metrics_of_a_launcher_are_those_of_the_reference() -> None:
     progress = to_status(Snapshot(updated=1.0))
     assert progress is not None
     gang = {**pages.gang_status(make_coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
-    gang |= {"backup": {"step": 1, "bytes": 1, "seconds": 0.1}, "lastRestart": {"lostSteps": 1}}
+    gang |= {"backup": {"step": 1, "bytes": 1, "seconds": 0.1, "violations": 0}, "lastRestart": {"lostSteps": 1}}
     families = {family.name: family for family in text_string_to_metric_families(metrics.metrics(told, gang))}
     assert {name: family.documentation for name, family in families.items()} == metrics.HELP
     assert {family.type for family in families.values()} == {"gauge"}

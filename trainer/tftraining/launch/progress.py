@@ -134,8 +134,9 @@ def lost_steps(step: int | None, fit_start: int, resumed: Snapshot) -> int | Non
     """
     if step is None or resumed.first_step is None:
         return None
-    if own := resumed_step(resumed):
-        return max(0, step - fit_start - own)
+    own = resumed_step(resumed)
+    if own and fit_start + own <= step:
+        return step - fit_start - own
     return max(0, step - resumed.first_step)
 
 

@@ -90,6 +90,8 @@ def test_a_wrong_field_is_named(change: dict[str, object]) -> None:
 def test_the_settings_of_backups_in_memory() -> None:
     told = {"mode": "Auto", "maxOverheadPercent": 2.5, "sizeLimit": 10, "memoryLimit": 20, "directory": "/m", "off": ""}
     assert read(environment(memoryBackup=told)).memory_backup == MemoryBackup(True, 2.5, 10, 20, Path("/m"))
+    required = read(environment(memoryBackup={"mode": "Auto", "exactness": "Required"})).memory_backup
+    assert required == MemoryBackup(True, exactness="Required")
     nothing = {"mode": "Auto", "sizeLimit": None, "memoryLimit": None, "directory": None}
     assert read(environment(memoryBackup=nothing)).memory_backup == MemoryBackup(True)
 
@@ -114,6 +116,7 @@ def test_there_are_backups_in_memory_if_the_mode_is_auto_and_nothing_speaks_agai
     ("told", "words"),
     [
         ({"mode": "On"}, "memoryBackup.mode 'On' is neither Auto nor Off"),
+        ({"exactness": "Exact"}, "memoryBackup.exactness 'Exact' is neither Preferred nor Required"),
         ({"maxOverheadPercent": 0}, "memoryBackup.maxOverheadPercent must be above 0 and at most 100"),
         ({"maxOverheadPercent": 101}, "memoryBackup.maxOverheadPercent must be above 0 and at most 100"),
         ({"sizeLimit": 0}, "memoryBackup.sizeLimit must be above 0 bytes"),

@@ -11,7 +11,15 @@ from tests.support.simulated_gang.simulation import exited, heartbeat, hello, ma
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status, gang_summary
 
-NOTHING = {"step": None, "time": None, "where": None, "bytes": None, "seconds": None, "members": 0}
+UNTOLD: dict[str, Any] = {
+    "resumesAt": "",
+    "resumesAtReason": "",
+    "inputNotReproducible": False,
+    "violation": "",
+    "violations": 0,
+    "beginsAnew": [],
+}
+NOTHING = {"step": None, "time": None, "where": None, "bytes": None, "seconds": None, "members": 0, **UNTOLD}
 
 
 def backup(chief: Coordinator) -> Any:
@@ -39,7 +47,18 @@ def test_the_newest_copy_that_all_members_hold_is_reported() -> None:
         "members": 2,
         "on": True,
         "reason": "",
+        **UNTOLD,
     }
+
+
+def test_where_a_restart_resumes_is_reported_with_all_that_is_not_the_same_then() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    told = {"resumesAt": "Epoch", "resumesAtReason": "a generator", "inputNotReproducible": True}
+    for name, violation in (("worker-0", ""), ("worker-1", "152 steps of 300")):
+        own = {**report(), **told, "violation": violation, "beginsAnew": ["MyStop"]}
+        chief.handle_frame(name, {**heartbeat(1, 9.0), "backup": own}, 9.0)
+    found = {name: backup(chief)[name] for name in UNTOLD}
+    assert found == {**told, "violation": "152 steps of 300", "violations": 1, "beginsAnew": ["MyStop"]}
 
 
 def test_members_without_a_copy_are_not_counted() -> None:
@@ -204,6 +223,28 @@ def test_no_lost_step_has_taken_no_time() -> None:
     restart(chief, 22.5, [1, 50])
     make_steps(chief, 23.0, 51, report(resumed=50), first_step=50, first_step_time=0.0)
     assert last(chief, "lostSteps", "lostSeconds") == (10, None), "its speed is unknown"
+
+
+@pytest.mark.parametrize(
+    ("began", "expected"),
+    [
+        ({"step": 161, "first_step": 160, "fit_start": 120, "first_fit_start": 120}, (40, 15)),
+        ({"step": 121, "first_step": 120, "fit_start": 120, "first_fit_start": 120}, (0, 55)),
+        ({"step": 101, "first_step": 100, "fit_start": 0, "first_fit_start": 0}, (100, 75)),
+        ({"step": 41, "first_step": 40, "fit_start": 0, "first_fit_start": 0}, (40, 15)),
+    ],
+    ids=["in the second", "at its begin", "in the first", "in the second, which the program calls first now"],
+)
+def test_a_second_fit_counts_its_steps_from_0(began: dict[str, int], expected: tuple[int, int]) -> None:
+    """The first one has made 120 steps, and the second 55 of its own, when a member is killed."""
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 9.0, 175, report(160), fit_start=120)
+    assert gang_summary(chief)["progress"]["step"] == 55
+    chief.handle_frame("worker-1", exited(1, number_of_signal=9), 9.5)
+    restart(chief, 10.0, [1, 160])
+    step = began.pop("step")
+    make_steps(chief, 11.0, step, report(resumed=160), first_step_time=0.0, **began)
+    assert last(chief, "resumedFromStep", "lostSteps") == expected
 
 
 def test_steps_that_are_reported_after_the_end_of_the_round_are_lost_as_well() -> None:

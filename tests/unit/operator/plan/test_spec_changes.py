@@ -52,7 +52,7 @@ MAY_NOT: dict[str, Any] = {
     "launcher.terminationGraceSeconds": 6,
     "launcher.memberTimeoutSeconds": 4,
     "launcher.image": "operator:2",
-    "launcher.memoryBackup": {"mode": "Off", "maxOverheadPercent": 1},
+    "launcher.memoryBackup": {"mode": "Off", "maxOverheadPercent": 1, "exactness": "Required"},
     "runPolicy.cleanPodPolicy": "All",
     "runPolicy.scheduling": {"priorityClassName": "high"},
     "runPolicy.managedBy": "example.com/other",

@@ -36,6 +36,7 @@ class MemoryBackup:
     memory_limit: int | None = None  # of the container
     directory: Path | None = None
     off: str = ""  # why this job makes no copies in spite of mode Auto
+    exactness: str = "Preferred"  # Required: no copy from which the training may go on with other examples
 
     @property
     def on(self) -> bool:
@@ -189,6 +190,8 @@ def _memory_backup(fields: Mapping[str, Any]) -> MemoryBackup:
     """The settings of backups in memory, which are off without the fields."""
     if (mode := fields.get("mode", "Off")) not in ("Auto", "Off"):
         raise ValueError(f"memoryBackup.mode {mode!r} is neither Auto nor Off")
+    if (exactness := fields.get("exactness", "Preferred")) not in ("Preferred", "Required"):
+        raise ValueError(f"memoryBackup.exactness {exactness!r} is neither Preferred nor Required")
     percent = float(fields.get("maxOverheadPercent", 1))
     if not 0 < percent <= 100:
         raise ValueError("memoryBackup.maxOverheadPercent must be above 0 and at most 100")
@@ -202,6 +205,7 @@ def _memory_backup(fields: Mapping[str, Any]) -> MemoryBackup:
         memory_limit=_bytes(fields, "memoryLimit"),
         directory=directory,
         off=str(fields.get("off") or ""),
+        exactness=exactness,
     )
 
 

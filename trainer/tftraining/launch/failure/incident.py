@@ -42,6 +42,7 @@ class Incident:
     time: float
     exit: Exit | None = None
     step: int | None = None  # the highest step of any member
+    fit_start: int | None = None  # the steps of the program's earlier fits, which `step` counts too; None if unknown
     alone: bool = False  # only this member restarts
     same: str = ""  # the key by which same_failure.py recognizes a repeated failure
     steps_per_second: float | None = None  # before

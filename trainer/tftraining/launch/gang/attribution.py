@@ -130,7 +130,10 @@ class Attribution:
         reported = [peer.progress for peer in self._membership.members]
         step = max((each.step for each in reported if each.step is not None), default=None)
         rate = max((each.steps_per_second or 0.0 for each in reported), default=0.0) or None
-        return Incident(name, reason, message, False, at, self._wall(), step=step, steps_per_second=rate)
+        start = max((each.fit_start for each in reported), default=None)
+        return Incident(
+            name, reason, message, False, at, self._wall(), step=step, fit_start=start, steps_per_second=rate
+        )
 
 
 def _has_own_cause(program_exit: Exit) -> bool:

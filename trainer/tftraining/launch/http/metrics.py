@@ -32,6 +32,9 @@ HELP = {
     ),
     "tftraining_backup_bytes": "The size of that backup in each member (chief's launcher only).",
     "tftraining_backup_seconds": "How long that backup blocked the training (chief's launcher only).",
+    "tftraining_backup_violations": (
+        "Rounds whose resumed training was found to differ from the undisturbed one (chief's launcher only)."
+    ),
     "tftraining_lost_steps": "Steps that the last restart lost (chief's launcher only).",
 }
 
@@ -55,9 +58,9 @@ def _numbers(status: dict[str, Any]) -> dict[str, int | float | None]:
         "tftraining_round": status.get("round"),
         "tftraining_training": int(status.get("phase") == "Training"),
         "tftraining_members_missing": len(status.get("missing", ())),
-        **{f"tftraining_restarts_{_snake_case(name)}": n for name, n in counts.items()},
+        **{f"tftraining_restarts_{_snake_case(name)}": n for name, n in counts.items() if name != "violations"},
         **{f"tftraining_progress_{_snake_case(n)}": progress.get(n) for n in ("epoch", "step", "stepsPerSecond")},
-        **{f"tftraining_backup_{name}": backup.get(name) for name in ("step", "bytes", "seconds")},
+        **{f"tftraining_backup_{name}": backup.get(name) for name in ("step", "bytes", "seconds", "violations")},
         "tftraining_lost_steps": (status.get("lastRestart") or {}).get("lostSteps"),
     }
 

@@ -14,7 +14,7 @@ from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.restart_scope import only_serves
-from tftraining.launch.progress import Snapshot, is_training, rfc3339, to_status
+from tftraining.launch.progress import Snapshot, is_training, lost_steps, resumed_step, rfc3339, to_status
 from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.roles import is_outside_gang
 
@@ -83,6 +83,12 @@ def _backup(coordinator: Coordinator) -> dict[str, Any] | None:
         "members": found.members,
         "on": found.on,
         "reason": found.reason,
+        "resumesAt": found.resumes_at,
+        "resumesAtReason": found.resumes_at_reason,
+        "inputNotReproducible": found.input_not_reproducible,
+        "violation": found.violation,
+        "violations": found.violations,
+        "beginsAnew": list(found.begins_anew),
     }
 
 
@@ -204,10 +210,10 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
         return None
     trained = coordinator.member_back_at if incident.alone else coordinator.rounds.training_since
     trainers = [] if incident.alone or not trained else coordinator.membership.trainers
-    resumed_progress = [peer.progress for peer in trainers if peer.progress.first_step is not None]
-    resumed = resumed_progress[0].first_step if resumed_progress else None
-    lost_steps = max(0, incident.step - resumed) if incident.step is not None and resumed is not None else None
-    first_epoch = resumed_progress[0].first_epoch if resumed_progress else None
+    began = next((peer.progress for peer in trainers if peer.progress.first_step is not None), Snapshot())
+    first_epoch, resumed = began.first_epoch, resumed_step(began)
+    start = began.first_fit_start if incident.fit_start is None else incident.fit_start
+    lost = lost_steps(incident.step, start, began)
     return {
         **_exit_fields(incident),
         "time": rfc3339(incident.time),
@@ -218,8 +224,8 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
         "resumedFrom": backup_summary.resumption(trainers) or _source_in_storage(first_epoch, resumed),
         "resumedFromEpoch": first_epoch,
         "resumedFromStep": resumed,
-        "lostSteps": lost_steps,
-        "lostSeconds": _lost_seconds(lost_steps, incident.steps_per_second),
+        "lostSteps": lost,
+        "lostSeconds": _lost_seconds(lost, incident.steps_per_second),
         "backupSkipped": incident.backup_skipped,
     }
 
