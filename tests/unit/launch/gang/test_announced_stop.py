@@ -93,10 +93,12 @@ def test_long_steps_leave_no_time_for_more_than_needed(rate: float, step: int) -
 
 
 @pytest.mark.parametrize(
-    ("fields", "step"), [({"begun": 40}, 125), ({"begun": 0}, 85), ({"begun": 20}, 105), ({}, 105)]
+    ("fields", "earlier", "step"),
+    [({"begun": 40}, 0, 125), ({"begun": 0}, 0, 85), ({"begun": 20}, 0, 105), ({}, 0, 105), ({"begun": 0}, 70, 35)],
 )
-def test_the_order_is_in_steps_of_the_model_not_of_its_optimizer(fields: dict[str, Any], step: int) -> None:
-    chief = training_gang("worker-0", "worker-1", backup=report(96, **fields), first_step=20)
+def test_the_order_is_in_steps_of_the_present_fit(fields: dict[str, Any], earlier: int, step: int) -> None:
+    backup = report(96 - earlier, **fields)
+    chief = training_gang("worker-0", "worker-1", backup=backup, first_step=20, fit_start=earlier)
     leave(chief, "worker-1", 9.0)
     assert set(ordered(chief).values()) == {step}
 

@@ -247,9 +247,11 @@ def test_newcomers_wait_for_a_backup_that_is_near() -> None:
 
 
 @pytest.mark.parametrize(("rate", "waits"), [(0.8, False), (1.0, True)])
-def test_newcomers_do_not_wait_for_the_end_of_a_long_epoch(rate: float, waits: bool) -> None:
+@pytest.mark.parametrize("earlier", [0, 330])  # steps of an earlier `fit`
+def test_newcomers_do_not_wait_for_the_end_of_a_long_epoch(rate: float, waits: bool, earlier: int) -> None:
     chief = shrunk()
-    steps = {"epoch": 2, "step": 150, "steps_per_epoch": 100, "updated": 1000.0, "steps_per_second": rate}
+    place = {"epoch": 2, "step": earlier + 150, "fit_start": earlier, "steps_per_epoch": 100}
+    steps = {**place, "updated": 1000.0, "steps_per_second": rate}
     chief.handle_frame("worker-0", heartbeat(2, 10.0, **steps), 10.0)
     come_back(chief, "worker-1", 10.0)
     assert chief.rounds.running == waits

@@ -125,9 +125,11 @@ def next_common_step(trainers: Collection[Peer], now: float, seconds: float) -> 
 
 
 def counter_offset(trainers: Collection[Peer]) -> int:
-    """The difference between the steps that the model counts, as in copies, and those of the optimizer, which programs
-    report: a model may begin with an optimizer that has made steps before."""
+    """The difference between the steps of copies and those that programs report: a `fit` counts its own, and a loop of
+    the program's own may count otherwise where it copies."""
     for peer in trainers:
+        if peer.progress.fit_start:
+            return -peer.progress.fit_start
         begun = None if peer.backup is None else peer.backup.begun
         if begun is not None and peer.progress.first_step is not None:
             return begun - peer.progress.first_step

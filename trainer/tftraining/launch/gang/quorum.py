@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.progress import Snapshot
+from tftraining.launch.progress import Snapshot, fit_step
 from tftraining.launch.roles import traits_of
 
 RESIZED = "Resized"  # the spec's number of workers has changed
@@ -86,7 +86,7 @@ def find_newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -
 def is_backup_near(progress: Snapshot, epoch: int | None, waited: float) -> bool:
     """Whether the current epoch ends so soon that newcomers should wait for its backup, which saves repeating its
     steps. `epoch` is the epoch in which they came. In the last epoch, the job may even end first."""
-    rate, size, step = progress.steps_per_second, progress.steps_per_epoch, progress.step
+    rate, size, step = progress.steps_per_second, progress.steps_per_epoch, fit_step(progress)
     if epoch is None or progress.epoch != epoch or not rate or size is None or step is None:
         return False
     return waited + (epoch * size - step) / rate < BACKUP_WAIT_SECONDS

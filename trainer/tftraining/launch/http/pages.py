@@ -14,7 +14,7 @@ from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.restart_scope import only_serves
-from tftraining.launch.progress import Snapshot, is_training, lost_steps, resumed_step, rfc3339, to_status
+from tftraining.launch.progress import Snapshot, fit_step, is_training, lost_steps, resumed_step, rfc3339, to_status
 from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.roles import is_outside_gang
 
@@ -54,7 +54,7 @@ def gang_status(coordinator: Coordinator, now: float) -> dict[str, Any]:
             "round": peer.round,
             "mode": peer.mode,
             "pid": peer.pid,
-            "step": peer.progress.step,
+            "step": fit_step(peer.progress),
             "silentSeconds": round(max(0.0, now - peer.last_seen_at), 1) if peer.is_connected else None,
         }
         for name, peer in coordinator.membership.peers.items()
