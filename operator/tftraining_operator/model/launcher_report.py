@@ -17,7 +17,7 @@ from tftraining.launch import history as series
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.next_restart import RESUMES_AT
 from tftraining_api.model.spec import Frozen
-from tftraining_api.model.status import Backup, History, Progress, SameFailure
+from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Backup, History, Progress, SameFailure
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300
@@ -241,6 +241,22 @@ class Report(Frozen, frozen=True):
     backup: ReportedBackup | None = None
     history: Any = None  # of parse_report a ReportedHistory, or None: an invalid one does not invalidate the rest
     revision: str = ""
+
+    @property
+    def input_not_reproducible(self) -> bool:
+        """Whether backups are made inside an epoch of an input that is not known to be reproducible."""
+        return self.backup is not None and self.backup.input_not_reproducible
+
+    @property
+    def violation(self) -> str:
+        """How a resumed training was found to differ; "" if it was not. The restart that follows tells it too, for a
+        report that nobody saw."""
+        if self.backup is not None and self.backup.violation:
+            return self.backup.violation
+        last = self.last_restart
+        if last is None or last.reason != RESUMED_TRAINING_DIFFERS:
+            return ""
+        return last.exception.partition(f"{RESUMED_TRAINING_DIFFERS}: ")[2] or "the log of its program tells how"
 
 
 class _Lists(Frozen, frozen=True):

@@ -22,7 +22,7 @@ from tftraining_api.model.status import (
     Status,
 )
 from tftraining_operator.model.conditions import with_condition, without_condition
-from tftraining_operator.model.launcher_report import Report, ReportedBackup
+from tftraining_operator.model.launcher_report import ReportedBackup
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.step import Event
 
@@ -55,7 +55,7 @@ def turn_off_after_oom(context: Context, draft: Draft) -> Draft:
 def turn_off_after_violation(context: Context, draft: Draft) -> Draft:
     """The draft with the condition ResumedTrainingDiffers and its event, at the first violation of the job. The
     launchers have ended the backups; its new pods have no volume."""
-    found = violation(draft.report)
+    found = draft.report.violation if draft.report is not None else ""
     if not found or draft.status.is_true(RESUMED_TRAINING_DIFFERS):
         return draft
     message = next_restart.differs(found)
@@ -65,33 +65,15 @@ def turn_off_after_violation(context: Context, draft: Draft) -> Draft:
     return draft if status.no_more_backups is not None else _turned_off(context, draft, why)
 
 
-def violation(report: Report | None) -> str:
-    """How a resumed training was found to differ; "" if it was not. The restart that follows tells it too, for a report
-    that nobody saw."""
-    if report is None:
-        return ""
-    if report.backup is not None and report.backup.violation:
-        return report.backup.violation
-    last = report.last_restart
-    if last is None or last.reason != RESUMED_TRAINING_DIFFERS:
-        return ""
-    return last.exception.partition(f"{RESUMED_TRAINING_DIFFERS}: ")[2] or "the log of its program tells how"
-
-
 def warn_of_input(context: Context, draft: Draft) -> Draft:
     """The draft with the condition InputNotReproducible while such backups are made."""
     report, known = draft.report, draft.status.is_true(INPUT_NOT_REPRODUCIBLE)
-    if report is None or not (is_not_reproducible(report) or (known and report.phase == "Training")):
+    if report is None or not (report.input_not_reproducible or (known and report.phase == "Training")):
         return draft
+    if not report.input_not_reproducible:
+        return _with_condition(context, draft, "False", REPRODUCIBLE, INPUT_NOT_REPRODUCIBLE)
     why = (INPUT_NOT_REPRODUCIBLE, next_restart.NOT_REPRODUCIBLE + REQUIRE)
-    is_warned = is_not_reproducible(report)
-    value: ConditionStatus = "True" if is_warned else "False"
-    return _with_condition(context, draft, value, why if is_warned else REPRODUCIBLE, INPUT_NOT_REPRODUCIBLE)
-
-
-def is_not_reproducible(report: Report) -> bool:
-    """Whether backups are made inside an epoch of an input that is not known to be reproducible."""
-    return report.backup is not None and report.backup.input_not_reproducible
+    return _with_condition(context, draft, "True", why, INPUT_NOT_REPRODUCIBLE)
 
 
 def announce_backups(context: Context, draft: Draft) -> Draft:

@@ -27,10 +27,8 @@ from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
 from tftraining_operator.plan.memory_backup import (
     announce_backups,
-    is_not_reproducible,
     turn_off_after_oom,
     turn_off_after_violation,
-    violation,
     warn_of_input,
 )
 from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
@@ -103,12 +101,12 @@ def _without_gpus(_: Context, draft: Draft) -> bool:
 
 
 def _with_unknown_input(_: Context, draft: Draft) -> bool:
-    report, known = draft.report, draft.status.is_true(INPUT_NOT_REPRODUCIBLE)
-    return report is not None and (known or is_not_reproducible(report))
+    known = draft.status.is_true(INPUT_NOT_REPRODUCIBLE)
+    return draft.report is not None and (known or draft.report.input_not_reproducible)
 
 
 def _with_violation(_: Context, draft: Draft) -> bool:
-    return bool(violation(draft.report))
+    return draft.report is not None and bool(draft.report.violation)
 
 
 def _after_oom_kill(context: Context, draft: Draft) -> bool:
