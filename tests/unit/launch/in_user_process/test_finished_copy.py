@@ -13,7 +13,7 @@ from tftraining.launch.in_user_process import finished_copy as copies
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
     """A copy that counts, as Keras' own files would be in it."""
-    path = Path(copies.copy_path(str(tmp_path / "backup"), 1))
+    path = Path(copies.copy_path(str(tmp_path / "backup"), "0123456789abcdef"))
     path.mkdir()
     for name in ("final.index", "final.data-00000-of-00001", "ckpt-3.index", "checkpoint"):
         (path / name).write_text(name)
@@ -21,39 +21,33 @@ def copy(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_copy_is_valid_only_with_its_mark(copy: Path) -> None:
-    mark = copies.read_mark(str(copy))
-    assert mark is not None and mark["uid"] == "a"
-    assert copies.wait_for_mark(str(copy), "a", 0.0) == mark
-    assert copies.wait_for_mark(str(copy), "b", 0.0) is None
-    copies.drop_mark(str(copy))
-    copies.drop_mark(str(copy))
-    assert copies.read_mark(str(copy)) is None
+def test_a_copy_is_valid_only_with_its_mark_and_for_its_job(copy: Path) -> None:
+    mark = copies.read_mark(str(copy), "a")
+    assert mark["uid"] == "a"
+    assert copies.read_mark(str(copy), "b") == {}
+    assert copies.wait_until(lambda: copies.read_mark(str(copy), "a"), 0.0) == mark
+    assert copies.wait_until(lambda: copies.read_mark(str(copy), "b"), 0.0) == {}
+    (copy / copies.MARK).unlink()
+    assert copies.read_mark(str(copy), "a") == {}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"sizes": 1}', '{"uid": "a"'])
 def test_an_invalid_mark_is_no_mark(copy: Path, text: str) -> None:
     (copy / copies.MARK).write_text(text)
-    assert copies.read_mark(str(copy)) is None
+    assert copies.read_mark(str(copy), "a") == {}
 
 
 def test_a_truncated_file_makes_the_copy_invalid(copy: Path) -> None:
     (copy / "final.index").write_text("")
-    assert copies.read_mark(str(copy)) is None
-
-
-def test_keep_state_removes_the_files_of_the_backup(copy: Path) -> None:
-    copies.keep_state(str(copy))
-    assert {each.name for each in copy.iterdir()} == {"final.index", "final.data-00000-of-00001", copies.MARK}
-    assert copies.read_mark(str(copy)) is not None
+    assert copies.read_mark(str(copy), "a") == {}
 
 
 def test_only_copies_of_the_backup_are_found(tmp_path: Path) -> None:
-    names = ("chief.finished-2", "chief.finished-10", "chief.finished-1", "chief.finished-", "chief", "x.finished-1")
-    for name in (*names, "chief.finished-1.h5", "chief.finished-two"):
+    names = ("chief.finished-2f", "chief.finished-10", "chief.finished-", "chief", "x.finished-1", "chief.aside-1")
+    for name in (*names, "chief.finished-1.h5", "chief.finished-three"):
         (tmp_path / name).mkdir()
     found = copies.copies(str(tmp_path / "chief"))
-    assert [Path(path).name for path in found] == ["chief.finished-1", "chief.finished-2", "chief.finished-10"]
+    assert [Path(path).name for path in found] == ["chief.finished-10", "chief.finished-2f"]
     assert copies.copies(str(tmp_path / "none" / "chief")) == []
 
 
@@ -63,6 +57,8 @@ def test_remove_listed_removes_the_copies_and_the_list(tmp_path: Path, copy: Pat
         copies.add_to_list(str(copy), str(file))
     copies.add_to_list(str(tmp_path / "never-made.finished-1"), str(file))
     assert len(file.read_text().splitlines()) == 2
+    (aside := tmp_path / "chief.aside-1").mkdir()
+    copies.add_to_list(str(aside), str(file))
     assert copies.remove_listed(file) == []
     assert [each.name for each in tmp_path.iterdir()] == ["job"] and list((tmp_path / "job").iterdir()) == []
     assert copies.remove_listed(file) == []
@@ -91,3 +87,11 @@ def test_a_copy_that_cannot_be_removed_is_reported_and_stays_listed(tmp_path: Pa
 
 def test_without_a_job_directory_the_list_lies_in_the_scratch_directory(tmp_path: Path) -> None:
     assert copies.list_file(None, tmp_path, "worker-1").parent == tmp_path
+
+
+def test_numbers_and_tensors_become_json_types(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    told = {"loss": [numpy.float32(0.5), 1], "matrix": numpy.eye(2), "name": "a", "other": object}
+    copies.write_json(str(tmp_path / "new" / "told"), told)
+    expected = {"loss": [0.5, 1], "matrix": [[1.0, 0.0], [0.0, 1.0]], "name": "a", "other": str(object)}
+    assert copies.read_json(str(tmp_path / "new" / "told")) == expected

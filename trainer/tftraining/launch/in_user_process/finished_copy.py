@@ -1,9 +1,8 @@
-"""Copies of finished trainings: directories `<backup>.finished-<n>` with a mark file that identifies the job.
+"""Copies of the end of a `fit`: directories `<backup>.finished-<name>` with a mark file, kept until the job has ended.
 
-BackupAndRestore deletes its backup when `fit` ends. A program that fails after that would repeat the training, so
-finished_fit.py keeps its final state until the job has ended. A copy is valid only for the job that made it, and only
-with its mark. A list file names every copy, so that the launcher can remove it. Local paths only, and only the standard
-library: the user's interpreter loads this module too.
+A copy is valid only for the job that made it, and only with its mark. A list file names every copy, and every backup
+set aside (backup_owner.py), so that the launcher can remove them; it must never remove another directory. Local paths
+only, and only the standard library: the user's interpreter loads this module too.
 """
 
 from __future__ import annotations
@@ -14,88 +13,81 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 LIST_NAME = ".tftraining-finished"
 MARK = "finished.json"
 STATE = "final"  # prefix of the files with the state
 MAX_COPIES = 20  # the most copies of one backup
-_NAME = re.compile(r".\.finished-(\d+)$", re.DOTALL)
+_NAME = re.compile(r".\.(finished|aside)-[0-9a-f]+$", re.DOTALL)
 
 
 def list_file(directory: Path | None, scratch: Path, member: str) -> Path:
-    """The list file of a member's copies: in the job's directory if there is one, because that outlives the pod."""
+    """The list file of a member: in the job's directory if there is one, because that outlives the pod."""
     return (directory or scratch) / f"{LIST_NAME}-{member}"
 
 
-def copy_number(path: str) -> int:
-    """The n of a copy, 0 for any other path."""
-    found = _NAME.search(path)
-    return int(found[1]) if found else 0
-
-
-def copy_path(backup: str, number: int) -> str:
-    """The path of a backup's copy with this number."""
-    return f"{backup}.finished-{number}"
+def copy_path(backup: str, identity: str) -> str:
+    """The path of the end of the `fit` with this identity, or one that begins with it."""
+    return f"{backup}.finished-{identity[:10]}"
 
 
 def copies(backup: str) -> list[str]:
-    """All existing copies of a backup, sorted by number. OSError if the directory cannot be read."""
+    """All ends of `fit` beside a backup. OSError if the directory cannot be read."""
     directory, name = os.path.split(backup)
-    if not os.path.isdir(directory):
-        return []
-    prefix = f"{name}.finished-"
-    found = [os.path.join(directory, each) for each in os.listdir(directory) if each.startswith(prefix)]
-    return sorted(filter(copy_number, found), key=copy_number)
+    names = sorted(os.listdir(directory)) if os.path.isdir(directory) else []
+    found = [os.path.join(directory, each) for each in names if each.startswith(f"{name}.finished-")]
+    return list(filter(_NAME.search, found))
 
 
-def read_mark(path: str) -> dict[str, Any] | None:
-    """The content of a copy's mark; None without a mark, or if the sizes of its files have changed."""
-    try:
-        with open(os.path.join(path, MARK), encoding="utf-8") as file:
-            mark = json.load(file)
-        complete = _sizes(path) == mark["sizes"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return mark if complete and isinstance(mark, dict) else None
+def read_mark(path: str, uid: str) -> dict[str, Any]:
+    """The content of a copy's mark; {} without one of this job, or if the sizes of its files have changed."""
+    mark = read_json(os.path.join(path, MARK))
+    return mark if mark.get("uid") == uid and mark.get("sizes") == _sizes(path) else {}
 
 
 def write_mark(path: str, content: Mapping[str, Any]) -> None:
-    """Write the mark atomically, which makes the copy valid."""
-    temporary = os.path.join(path, f"{MARK}.{os.getpid()}")
+    """Write the mark, which makes the copy valid."""
+    os.makedirs(path, exist_ok=True)
+    write_json(os.path.join(path, MARK), {**content, "sizes": _sizes(path)})
+
+
+def read_json(path: str) -> dict[str, Any]:
+    """The mapping in a file; {} if there is none."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_json(path: str, content: Mapping[str, Any]) -> None:
+    """Write the mapping atomically, in a directory that this makes."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:
-        json.dump({**content, "sizes": _sizes(path)}, file)
+        json.dump(content, file, default=plain)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(temporary, os.path.join(path, MARK))
+    os.replace(temporary, path)
 
 
-def drop_mark(path: str) -> None:
-    """Remove the mark, which makes the copy invalid."""
-    with contextlib.suppress(OSError):
-        os.unlink(os.path.join(path, MARK))
+def plain(value: Any) -> Any:
+    """A NumPy number or a tensor as JSON types."""
+    array = value.numpy() if hasattr(value, "numpy") else value
+    return array.tolist() if hasattr(array, "tolist") else str(value)
 
 
-def wait_for_mark(path: str, uid: str, seconds: float) -> dict[str, Any] | None:
-    """Wait for the mark of a copy by another machine, which shared storage may show late; None after `seconds`."""
+def wait_until(look: Callable[[], T], seconds: float) -> T:
+    """Wait for what another machine has done, which shared storage may show late; the last that `look` has seen."""
     deadline = time.monotonic() + seconds
-    while True:
-        mark = read_mark(path)
-        if mark is not None and mark.get("uid") == uid:
-            return mark
-        if time.monotonic() > deadline:
-            return None
+    while not (found := look()) and time.monotonic() < deadline:
         time.sleep(0.2)
-
-
-def keep_state(path: str) -> None:
-    """Remove the backup's files from the copy; keep the state and the mark."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir(path):
-            if not name.startswith((STATE, MARK)):
-                remove(os.path.join(path, name))
+    return found
 
 
 def remove(path: str) -> None:
@@ -108,48 +100,37 @@ def remove(path: str) -> None:
 
 
 def add_to_list(path: str, file: str) -> None:
-    """Add a copy to the list file; call it before making the copy."""
+    """Add a directory to the list file; call it before making the directory."""
     os.makedirs(os.path.dirname(file), exist_ok=True)
-    if path in read_list(file):
-        return
-    with open(file, "a", encoding="utf-8") as lines:
-        lines.write(json.dumps(path) + "\n")
-
-
-def read_list(file: str) -> list[str]:
-    """The plausible copies in the list file: absolute paths with a copy's name."""
-    try:
-        with open(file, encoding="utf-8") as lines:
-            found = [_parsed(line) for line in lines]
-    except (OSError, ValueError):
-        return []
-    return [each for each in found if os.path.isabs(each) and copy_number(each)]
+    if path not in _listed(file):
+        with open(file, "a", encoding="utf-8") as lines:
+            lines.write(json.dumps(path) + "\n")
 
 
 def remove_listed(file: Path) -> list[str]:
-    """Remove all listed copies, then the list file; return one error line for each copy that remains."""
-    problems = [why for path in read_list(str(file)) if (why := _try_remove(path))]
+    """Remove all that is listed, then the list file; return one error line for each directory that remains."""
+    problems = []
+    for path in _listed(str(file)):
+        try:
+            remove(path)
+        except OSError as error:
+            problems.append(f"{path}: {error.strerror}")
     if not problems:
         with contextlib.suppress(OSError):
             file.unlink()
     return problems
 
 
-def _try_remove(path: str) -> str:
-    try:
-        remove(path)
-    except OSError as error:
-        return f"{path}: {error.strerror}"
-    return ""
-
-
-def _parsed(line: str) -> str:
-    try:
-        return str(json.loads(line))
-    except ValueError:
-        return ""
+def _listed(file: str) -> list[str]:
+    """The plausible paths in the list file: absolute, with the name of a copy or of a backup set aside."""
+    found = []
+    with contextlib.suppress(OSError), open(file, encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            with contextlib.suppress(ValueError):
+                found.append(str(json.loads(line)))
+    return [each for each in found if os.path.isabs(each) and _NAME.search(each)]
 
 
 def _sizes(path: str) -> dict[str, int]:
-    names: Iterable[str] = sorted(name for name in os.listdir(path) if name.startswith(STATE))
+    names = [name for name in os.listdir(path) if name.startswith(STATE)]
     return {name: os.path.getsize(os.path.join(path, name)) for name in names}

@@ -1,12 +1,12 @@
 """Keeps the final state of Keras' `fit` until the job has ended, so that a failure after `fit` repeats no training.
 
-BackupAndRestore deletes its backup when `fit` ends. Instead, this module turns the backup into a copy
-(finished_copy.py) with the state after all callbacks and the History. The same call of `fit` (call_site.py) in a
-restarted process finds the copy, restores the state, trains nothing and returns that History. Any other `fit` runs as
-usual.
+BackupAndRestore deletes its backup when `fit` ends. Before that, this module makes a copy (finished_copy.py) with the
+state after all callbacks and the History. The same call of `fit` (call_site.py) in a restarted process finds the copy,
+restores the state, trains nothing and returns that History. Any other `fit` runs as usual, and does not resume from the
+backup that an earlier process made in a call that is known to be another: that is set aside until its own call begins.
 
-All members of a MultiWorkerMirroredStrategy must decide alike, or their collectives hang: the chief looks for the copy
-and tells the others by an all-reduce sum. It must never fail a training: after an error, Keras runs as usual.
+All members of a MultiWorkerMirroredStrategy must decide alike, or their collectives hang: the chief decides and tells
+the others by an all-reduce sum. It must never fail a training: after an error, Keras runs as usual.
 """
 
 from __future__ import annotations
@@ -16,15 +16,33 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import call_site, finished_copy
+from . import backup_owner, call_site, finished_copy
+from .backup_owner import Owner
 from .keras_backup import Backup, find_backup
 from .keras_hook import EPOCHS_DONE
+from .memory_backup.program_digest import distributions_digest, program_digest
 
-VISIBLE_SECONDS = 60.0  # for all members to see a copy that the chief sees: NFS may show new names that late
+VISIBLE_SECONDS = 60.0  # for all members to see what the chief sees: NFS may show new names that late
 _FIT = "_tftraining_fit"
+
+
+class BackupNotSeenError(RuntimeError):
+    """A member would restore a backup that the chief has moved, and train with other weights than the others."""
+
+
+@dataclass
+class Call:
+    """A call of `fit` as the chief knows it; without an identity its end is not kept."""
+
+    owner: Owner
+    identity: str = ""
+    functions: str = ""
+    found: bool = False  # an earlier process has kept its end
+    owns: bool = False  # the backup that is there
 
 
 @dataclass
@@ -36,7 +54,8 @@ class Keeper:
     start: str
     variables: str
     takes_part: Callable[[], bool]  # whether this process trains: the program may have several
-    own_copies: set[str] = field(default_factory=set)  # the copies that this process has made
+    _begun: set[str] = field(default_factory=set)  # the identities of the calls of this process
+    _told: set[str] = field(default_factory=set)
 
     def begin(self, callbacks: Any) -> Fit | None:
         """Call before `fit` begins; None if its final state is not kept."""
@@ -48,66 +67,110 @@ class Keeper:
                 _log(f"does not save the end of this fit: its backup is not in files but in {backup.path}")
                 return None
             return self._agree_on_fit(callbacks, backup)
+        except BackupNotSeenError:
+            raise
         except Exception as error:
             _log(f"cannot save the end of this fit: {_describe(error)}")
             return None
 
     def _agree_on_fit(self, callbacks: Any, backup: Backup) -> Fit | None:
-        """The Fit as the chief decides for all. Its sum: 0 keeps nothing, 1 means no copy, n + 1 means copy n."""
-        identity = self._identify(callbacks, backup) if backup.writes else ""
-        number = backup.sum_over_members(1 + self._find_copy(backup, identity) if identity else 0)
-        if not number:
+        """The Fit as the chief decides for all."""
+        call, moved = self._decide(callbacks, backup) if backup.writes else (self._unknown(), 0)
+        name = call.identity[:10].rjust(10, "0")
+        parts = [int(name[:5], 16), int(name[5:], 16)]  # a sum is of single precision
+        keeps, found, high, low, moved = backup.sums(int(bool(call.identity)), int(call.found), *parts, moved)
+        if moved:
+            seen = finished_copy.wait_until(lambda: backup_owner.token(backup.path) == moved, VISIBLE_SECONDS)
+            if backup.sums(int(bool(seen))) != [backup.workers]:
+                raise BackupNotSeenError(f"not every member sees what the chief has moved to or from {backup.path}")
+        if not keeps:
             return None
-        fit = Fit(self, callbacks, backup, identity)
-        if number > 1:
-            path = finished_copy.copy_path(backup.path, number - 1)
-            mark = finished_copy.wait_for_mark(path, self.uid, VISIBLE_SECONDS)
-            if backup.sum_over_members(int(mark is not None)) == backup.workers:
-                fit.copy, fit.mark = path, mark or {}
+        fit = Fit(self, callbacks, backup, call, finished_copy.copy_path(backup.path, f"{high:05x}{low:05x}"))
+        if found:
+            mark = finished_copy.wait_until(lambda: finished_copy.read_mark(fit.path, self.uid), VISIBLE_SECONDS)
+            fit.mark = mark if backup.sums(int(bool(mark))) == [backup.workers] else {}
         return fit
 
-    def _identify(self, callbacks: Any, backup: Backup) -> str:
-        """The identity of the call; "" if unknown. Never raises: the other members wait for the chief's sum."""
+    def _decide(self, callbacks: Any, backup: Backup) -> tuple[Call, int]:
+        """The call, and a token of the backup if it was moved. Never raises: the others wait for the chief's sum."""
         try:
-            epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
-            return call_site.identity(sys._getframe(), self.variables, epochs, backup.path, backup.shapes())
+            call = self._identify(callbacks, backup)
+            call.found = self._find_copy(backup, call)
+            call.owns = backup_owner.owns(call.owner, backup_owner.owner_of(backup.path))
+            moved = backup_owner.claim(backup.path, call.owner, self.file, trains=not call.found)
+            return call, backup_owner.token(backup.path) if moved else 0
         except Exception as error:
             _log(f"cannot save the end of this fit: {_describe(error)}")
-            return ""
+            return self._unknown(), 0
 
-    def _find_copy(self, backup: Backup, identity: str) -> int:
-        """The number of this call's copy, 0 for none; repairs or removes copies without a valid mark for this job."""
-        found = 0
+    def _unknown(self, version: str = "") -> Call:
+        return Call(Owner(self.uid, version, "", self.start))
+
+    def _identify(self, callbacks: Any, backup: Backup) -> Call:
+        call = self._unknown(call_site.digest([program_digest(), distributions_digest()]))
         try:
-            for path in finished_copy.copies(backup.path):
-                mark = finished_copy.read_mark(path)
-                if mark is None or mark.get("uid") != self.uid:
-                    self._repair_or_remove(path, backup, mark is None)
-                elif mark.get("identity") == identity and mark.get("start") != self.start:
-                    finished_copy.add_to_list(path, self.file)
-                    found = finished_copy.copy_number(path)
-        except Exception as error:
-            _log(f"cannot read the finished fits beside {backup.path}: {_describe(error)}")
-        return found
+            call.functions, place = call_site.place(sys._getframe())
+        except call_site.UnknownCallError as error:
+            self._tell_once(f"a failure after this fit repeats it, for it cannot be told from others: {error}")
+            return call
+        epochs = (getattr(callbacks, "params", None) or {}).get("epochs")
+        call.owner = call.owner._replace(call=place)
+        more = [call_site.program_arguments(), self.variables, epochs, backup.path, backup.shapes()]
+        call.identity = call_site.digest([place, call.owner.version, more])
+        return call
 
-    def _repair_or_remove(self, path: str, backup: Backup, unmarked: bool) -> None:
-        """Rename an unmarked copy back to the backup, for its program ended while making it; remove any other copy."""
-        if unmarked and path not in self.own_copies and not os.path.lexists(backup.path):
-            os.rename(path, backup.path)
-        else:
+    def _find_copy(self, backup: Backup, call: Call) -> bool:
+        """Whether there is a copy of this call's end; removes copies without a valid mark for this job."""
+        own: Mapping[str, Any] = {}
+        changed = False
+        for path in finished_copy.copies(backup.path):
+            mark = finished_copy.read_mark(path, self.uid)
+            if not mark:
+                finished_copy.remove(path)
+            elif mark["identity"] == call.identity:
+                own = mark
+            elif mark["start"] != self.start and mark["functions"] == call.functions:
+                changed |= mark["version"] != call.owner.version
+        if changed and not own:
+            _log("a fit here has finished before, but the program or its packages have changed since: this one trains")
+        return bool(call.identity) and self._use(backup, own, call)
+
+    def _use(self, backup: Backup, mark: Mapping[str, Any], call: Call) -> bool:
+        """Use a copy of this identity, unless another call of the same start has it: then neither keeps its end."""
+        path = finished_copy.copy_path(backup.path, call.identity)
+        repeated = call.identity in self._begun or mark.get("repeated") or mark.get("start") == self.start
+        self._begun.add(call.identity)
+        if repeated:
+            self._tell_once("a failure after this fit repeats it, for another call of fit cannot be told from it")
             finished_copy.remove(path)
+            mark = {**self.about(call), "repeated": True}
+            call.identity, call.owner = "", call.owner._replace(call="")
+        if mark:
+            finished_copy.add_to_list(path, self.file)
+            finished_copy.write_mark(path, {**mark, "start": self.start})
+        return bool(mark) and not repeated
+
+    def about(self, call: Call) -> dict[str, Any]:
+        """What a mark tells of the call."""
+        version = call.owner.version
+        return {"uid": self.uid, "identity": call.identity, "functions": call.functions, "version": version}
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            _log(text)
 
 
 class Fit:
-    """One `fit` of this process; `found` is the path of the copy by an earlier process, "" if `fit` must train."""
+    """One `fit` of this process; `mark` is that of the copy by an earlier process, empty if `fit` must train."""
 
-    def __init__(self, keeper: Keeper, callbacks: Any, backup: Backup, identity: str) -> None:
-        self.copy = ""
+    def __init__(self, keeper: Keeper, callbacks: Any, backup: Backup, call: Call, path: str) -> None:
         self.mark: Mapping[str, Any] = {}
         self._keeper = keeper
         self._callbacks = callbacks
         self._backup = backup
-        self._identity = identity
+        self._call = call
+        self.path = path
 
     def after_begin(self) -> bool:
         """Call after all callbacks, when Keras has restored its backup; whether the final state can be kept."""
@@ -116,31 +179,26 @@ class Fit:
         except Exception as error:  # a user-defined BackupAndRestore
             _log(f"cannot save the end of this fit: {_describe(error)}")
             return False
-        if self.copy:
+        if self.mark:
             self._restore()
         return True
 
     def _restore(self) -> None:
         """Restore the copy. Raises Keras' errors, for a half-restored state is unusable; the next start ignores it."""
         try:
-            self._backup.restore(os.path.join(self.copy, finished_copy.STATE), int(self.mark["epochs"]))
+            self._backup.restore(os.path.join(self.path, finished_copy.STATE), int(self.mark["epochs"]))
         except Exception:
             if self._backup.writes:
-                finished_copy.drop_mark(self.copy)
+                finished_copy.remove(self.path)
             raise
         setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
         _log(f"this fit finished before the restart, after epoch {self.mark['done']}; restoring its end")
 
     def end(self, method: Callable[..., Any], logs: Any) -> None:
         """Run Keras' on_train_end, the `method`, then keep or return the final state."""
-        if self.copy:
-            with self._backup.without_deletion():
-                method(self._callbacks, self.mark["logs"] or logs)
-            self._restore_history()
-        else:
-            with self._backup.without_deletion():
-                method(self._callbacks, logs)
-            self._keep_state(logs)
+        with nullcontext() if self.mark and self._call.owns else self._backup.without_deletion():
+            method(self._callbacks, self.mark.get("logs") or logs)
+        self._restore_history() if self.mark else self._keep_state(logs)
 
     def _restore_history(self) -> None:
         """Restore the History that `fit` returns, and the model attributes that the end of `fit` sets."""
@@ -151,70 +209,56 @@ class Fit:
         self._backup.after_end(bool(self.mark["stopped"]))
 
     def _keep_state(self, logs: Any) -> None:
-        """Make the copy, all members together; if the chief cannot, delete the backup as Keras would."""
+        """Make the copy, all members together, then delete the backup as Keras would."""
         backup = self._backup
-        path = self._make_directory() if backup.writes else ""
         try:
             # All wait for the mark: a member that fails right after `fit` would end the others before it is written.
-            kept = backup.sum_over_members(int(bool(path))) and backup.sum_over_members(int(self._save(path, logs)))
+            kept = any(backup.sums(int(self._make_room()))) and any(backup.sums(int(self._save(logs))))
         except Exception as error:
             return _log(f"a member was lost; the next start resumes from the backup: {_describe(error)}")
-        if not backup.writes:
-            return None
-        return finished_copy.keep_state(path) if kept else self._delete_as_keras_does(path)
+        for path in [backup.path] * backup.deletes + [self.path] * (not kept) if backup.writes else []:
+            try:
+                finished_copy.remove(path)
+            except OSError as error:
+                _log(f"{error.filename}: {error.strerror}")
+        return None
 
-    def _save(self, path: str, logs: Any) -> bool:
-        """Save the state; True on the chief if the copy is complete. Never raises: the others wait for its sum."""
+    def _make_room(self) -> bool:
+        """Make the copy's directory; whether this member is the one that writes, and can."""
         try:
-            self._backup.save(os.path.join(path, finished_copy.STATE) if path else "")
-            if path:
-                finished_copy.write_mark(path, self._mark_content(logs))
+            if not self._backup.writes or len(finished_copy.copies(self._backup.path)) >= finished_copy.MAX_COPIES:
+                return False
+            finished_copy.add_to_list(self.path, self._keeper.file)
+            finished_copy.remove(self.path)
+            os.makedirs(self.path)
         except Exception as error:
             _log(f"cannot save the end of this fit: {_describe(error)}")
             return False
-        return bool(path)
+        return True
 
-    def _make_directory(self) -> str:
-        """Make the copy's directory, from the backup if Keras would delete that; return its path, "" if it cannot."""
-        backup, keeper = self._backup, self._keeper
+    def _save(self, logs: Any) -> bool:
+        """Save the state; True on the chief if the copy is complete. Never raises: the others wait for its sum."""
         try:
-            existing = finished_copy.copies(backup.path)
-            path = finished_copy.copy_path(backup.path, 1 + max(map(finished_copy.copy_number, existing), default=0))
-            if len(existing) >= finished_copy.MAX_COPIES:
-                return ""
-            finished_copy.add_to_list(path, keeper.file)
-            keeper.own_copies.add(path)
-            if backup.deletes and os.path.isdir(backup.path):
-                os.rename(backup.path, path)
-            else:
-                os.makedirs(path)
+            self._backup.save(os.path.join(self.path, finished_copy.STATE) if self._backup.writes else "")
+            if self._backup.writes:
+                finished_copy.write_mark(self.path, self._mark_content(logs))
         except Exception as error:
             _log(f"cannot save the end of this fit: {_describe(error)}")
-            return ""
-        return path
-
-    def _delete_as_keras_does(self, path: str) -> None:
-        try:
-            for each in (path, self._backup.path if self._backup.deletes and self._backup.writes else ""):
-                if each:
-                    finished_copy.remove(each)
-        except OSError as error:
-            _log(f"{error.filename}: {error.strerror}")
+            return False
+        return self._backup.writes
 
     def _mark_content(self, logs: Any) -> dict[str, Any]:
-        """The content of the mark."""
         history = getattr(self._callbacks, "_history", None)
         epochs = (getattr(self._callbacks, "params", None) or {}).get("epochs") or 0
-        epoch = plain(list(getattr(history, "epoch", ())))
+        epoch = list(getattr(history, "epoch", ()))
         return {
-            "uid": self._keeper.uid,
+            **self._keeper.about(self._call),
             "start": self._keeper.start,
-            "identity": self._identity,
             "epochs": int(epochs),
             "done": epoch[-1] + 1 if epoch else int(epochs),
-            "history": plain(getattr(history, "history", {})),
+            "history": getattr(history, "history", {}),
             "epoch": epoch,
-            "logs": plain(logs),
+            "logs": logs,
             "stopped": self._backup.has_stopped(),
         }
 
@@ -243,18 +287,6 @@ def extend(keeper: Keeper, cls: Any) -> None:
         end(self, logs) if fit is None else fit.end(end, logs)
 
     cls.on_train_begin, cls.on_train_end = on_train_begin, on_train_end
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON types: NumPy numbers and tensors become floats or lists."""
-    if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    array = value.numpy() if hasattr(value, "numpy") else value
-    return plain(array.tolist()) if hasattr(array, "tolist") else str(value)
 
 
 def _describe(error: Exception) -> str:

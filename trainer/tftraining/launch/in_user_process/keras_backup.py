@@ -58,9 +58,9 @@ class Backup:
         """Whether a callback has stopped the training."""
         return bool(getattr(self._model, "stop_training", False))
 
-    def sum_over_members(self, number: int) -> int:
-        """The sum of `number` over all members."""
-        return number
+    def sums(self, *numbers: int) -> list[int]:
+        """The sums of numbers over all members, up to 2^24."""
+        return list(numbers)
 
     @contextmanager
     def without_deletion(self) -> Iterator[None]:
@@ -104,11 +104,11 @@ class LegacyBackup(Backup):
         self.supported = not getattr(callback, "save_before_preemption", False)
         self.saves_each_epoch = getattr(callback, "save_freq", "epoch") == "epoch"
 
-    def sum_over_members(self, number: int) -> int:
-        """The sum over all members: a collective that all of them must call."""
+    def sums(self, *numbers: int) -> list[int]:
+        """The sums over all members: a collective that all of them must call."""
         if self._sums is None:
             self._sums = sums_over(self._strategy, self.workers)
-        return round(self._sums([float(number)])[0])
+        return [round(each) for each in self._sums([float(number) for number in numbers])[: len(numbers)]]
 
     def after_begin(self) -> None:
         """Keep the callback's training state, which it drops at the end of `fit`, before the state is final."""
