@@ -41,6 +41,7 @@ from tftraining.launch.http.server import HttpServer, Response
 from tftraining.launch.in_user_process import finished_copy, legacy_keras
 from tftraining.launch.in_user_process.hooks import FINISHED
 from tftraining.launch.process import open_files
+from tftraining.launch.process.leftovers import own_places
 from tftraining.launch.process.memory_store import Limits, MemoryStore
 from tftraining.launch.process.program import Program
 from tftraining.launch.rendezvous.backup_control import BackupControl
@@ -55,6 +56,7 @@ DRAIN_SECONDS = 5.0
 WAIT_FOR_COPY = 0.5  # of the grace period: for the backup in memory that the chief orders at an announced stop
 LONE_CHIEF_SECONDS = 3.0  # after the chief's SIGTERM: the other members' have arrived, if all have to go
 REPORTED_FIELDS = ("progress", "lastRestart")  # fields of /status that the termination message keeps
+LOCALHOST = "127.0.0.1"  # the host of every launcher of `tftj run`, and of none in a pod
 TERMINATED_EXIT_CODE = 128 + signal.SIGTERM
 NOT_IN_A_BUCKET = "no history and no backup in memory is kept there"
 FORWARDED_SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
@@ -69,7 +71,8 @@ class Launcher:
         self._scratch = scratch_directory(environment)
         warm, grace = settings.policy.warm_start, settings.policy.termination_grace_seconds
         folds = traceback_folding.wanted(environment)
-        self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds)
+        own = own_places(environment, settings.secret_file, local=settings.host == LOCALHOST)
+        self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds, own=own)
         self._environment = program_environment(environment, round_environment.largest(settings))
         self._success = self._make_success_record(command)
         self._client = RendezvousClient(settings, secret, self._program, self._environment, self._success)

@@ -13,7 +13,9 @@ from tftraining.launch.in_user_process import hooks
 from tftraining.launch.process import progress_reader
 
 LIST = "import sys; print(*sorted(sys.modules))"
-OURS = {f"_tftraining{name}" for name in ("", ".hooks", ".legacy_keras", ".import_fallback", ".stack_dump")}
+OURS = {
+    f"_tftraining{name}" for name in ("", ".hooks", ".legacy_keras", ".import_fallback", ".leftovers", ".stack_dump")
+}
 
 
 def modules(environment: dict[str, str], text: str = LIST) -> set[str]:

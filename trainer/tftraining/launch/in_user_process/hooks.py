@@ -29,7 +29,7 @@ _armed = False
 
 def install() -> None:
     """Install the cheap hooks, in every Python process of the program."""
-    from . import import_fallback, legacy_keras, stack_dump  # noqa: PLC0415
+    from . import import_fallback, leftovers, legacy_keras, stack_dump  # noqa: PLC0415
 
     global _environment  # noqa: PLW0603  # one process
     if legacy_keras.apply(os.environ):
@@ -37,6 +37,7 @@ def install() -> None:
     _environment = dict(os.environ)  # with legacy.apply's change, which a fork of the warm interpreter already has
     import_fallback.install(PACKAGE)
     if path := os.environ.get(PROGRESS):
+        leftovers.install(path)
         try:
             stack_dump.register_handler(path)
         except OSError:
@@ -60,9 +61,11 @@ def arm() -> None:
 
 
 def _arm() -> None:
-    from . import gpu_hook, iterator_release, keras_hook, leader_hook  # noqa: PLC0415
+    from . import gpu_hook, iterator_release, keras_hook, leader_hook, leftovers  # noqa: PLC0415
 
     iterator_release.install()
+    if page := _environment.get(PROGRESS):
+        leftovers.install_cache(page)
     own = tracker()
     keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
     if own is not None:

@@ -43,6 +43,7 @@ from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     iterator_release,
     keras_hook,
     leader_hook,
+    leftovers,
     legacy_keras,
     long_tf_config,
     module_sources,

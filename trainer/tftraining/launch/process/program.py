@@ -19,6 +19,7 @@ from tftraining.launch.in_user_process.fork_eligibility import imports_sitecusto
 from tftraining.launch.process import oom, progress_reader
 from tftraining.launch.process.helpers import Helpers
 from tftraining.launch.process.lease import Lease
+from tftraining.launch.process.leftovers import Leftovers, OwnPlaces
 from tftraining.launch.process.output import Output
 from tftraining.launch.process.process_state import handles_signal
 from tftraining.launch.process.reaper import Reaper
@@ -27,13 +28,22 @@ from tftraining.launch.process.warm_start import WarmStartRefused, WarmStarts
 from tftraining.launch.progress import Snapshot
 
 __all__ = ["Exit", "Program", "Snapshot"]
+NO_PLACE = OwnPlaces(None, alone=False)
 
 
 class Program:
-    """One command, started in each round, never twice at once. `directory` is scratch space for this object alone."""
+    """One command, started in each round, never twice at once. `directory` is scratch space for this object alone;
+    what a dead program leaves in the places `own` is removed before the next start."""
 
     def __init__(
-        self, command: Sequence[str], *, warm: bool, grace: float, directory: Path, folds: bool = True
+        self,
+        command: Sequence[str],
+        *,
+        warm: bool,
+        grace: float,
+        directory: Path,
+        folds: bool = True,
+        own: OwnPlaces = NO_PLACE,
     ) -> None:
         self._command = tuple(command)
         self._grace = grace
@@ -47,6 +57,7 @@ class Program:
         self._warm = WarmStarts(command, self._output.write_fds, self._output.log) if warm else None
         self.lease = Lease(self._reaper)
         self._helpers = Helpers(self._reaper)
+        self._leftovers = Leftovers(own, self._output.log)
         self.is_idle = True  # no process of the program runs
         self._starting: asyncio.Future[None] | None = None
         self._abort = asyncio.Event()
@@ -111,7 +122,8 @@ class Program:
         page = self._new_page()  # first: from now on nobody must see the progress of the last round
         await self.kill()
         self._abort.clear()
-        self._starting = asyncio.ensure_future(self._start(long_tf_config.pack({**env, **page}), on_exit, deadline))
+        starting = self._start_clean(long_tf_config.pack({**env, **page}), on_exit, deadline)
+        self._starting = asyncio.ensure_future(starting)
         await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
@@ -174,8 +186,17 @@ class Program:
             await self._warm.close()
         await kill_and_wait(self._reaper)
         self._remove_page()
+        self._leftovers.close()  # those of the last program stay, for whoever looks into its failure
         await asyncio.get_running_loop().run_in_executor(None, self._output.close)
         self._reaper.uninstall()
+
+    async def _start_clean(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
+        """Start once the leftovers of the last program are removed."""
+        await self._leftovers.remove()
+        if self._page_fd is not None:
+            self._leftovers.begin(self._page_path)
+        if not self._abort.is_set():
+            await self._start(env, on_exit, deadline)
 
     async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
         self._output.begin_round()
@@ -234,7 +255,7 @@ class Program:
             await self._process.kill()
         if not self._abort.is_set():
             # On a new page: the old one still names the variable.
-            await self._start({**env, **self._new_page()}, on_exit, self.lease.deadline)
+            await self._start_clean({**env, **self._new_page()}, on_exit, self.lease.deadline)
 
     def _make_exit(self, status: int, kills: int | None) -> Exit:
         """How the program ended; `kills` is the kernel's count of out-of-memory kills at the program's start."""
@@ -268,17 +289,21 @@ class Program:
         """Create the next round's progress page; the environment variable that tells the program its path."""
         self._remove_page()
         self._starts += 1
-        path = self._directory / f"progress-{os.getpid()}-{self._starts}"
         try:
-            self._page_fd = progress_reader.create(path)
+            self._page_fd = progress_reader.create(self._page_path)
         except OSError as error:
             self.log(f"tftraining: cannot create the progress page: {error}")
             return {}
-        return {hooks.PROGRESS: str(path)}
+        return {hooks.PROGRESS: str(self._page_path)}
+
+    @property
+    def _page_path(self) -> Path:
+        """The progress page of the present start."""
+        return self._directory / f"progress-{os.getpid()}-{self._starts}"
 
     def _remove_page(self) -> None:
         if self._page_fd is not None:
             with contextlib.suppress(OSError):
-                (self._directory / f"progress-{os.getpid()}-{self._starts}").unlink()
+                self._page_path.unlink()
             os.close(self._page_fd)
             self._page_fd = None

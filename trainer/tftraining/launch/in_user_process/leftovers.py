@@ -1,0 +1,161 @@
+"""Notes what a killed program would leave in its container and the next one would meet: temporary files and
+directories, and the files of tf.data's `cache(filename)`.
+
+The launcher reads the record and removes them before a restart (process/leftovers.py); a restarted container would not
+have them either. Every Python of the program imports this module, which must import next to nothing, never fail, and
+never remove anything.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False  # importing typing takes longer than this whole module
+if TYPE_CHECKING:
+    from typing import Any
+
+SUFFIX = ".left"  # of the record, after the path of the progress page
+TEMPORARY, CACHE = b"t", b"c"  # the first byte of an entry; a NUL ends it
+LIMIT_BYTES, MOST_BYTES = 1 << 16, 1 << 20  # the record is shortened first at this size, and never grows beyond that
+EVENTS = ("tempfile.mkdtemp", "tempfile.mkstemp")
+CACHE_MODULE = "tensorflow.python.data.ops.cache_op"
+
+
+class Record:
+    """The record at `path`, which the launcher has created. Many processes append to it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._limit = LIMIT_BYTES
+
+    def note(self, kind: bytes, path: bytes) -> None:
+        """Append an entry; do nothing if the record is gone or full."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            if (size := os.fstat(fd).st_size) > self._limit:
+                size = _shorten(fd, size)
+                self._limit = max(LIMIT_BYTES, 2 * size)
+            if size < MOST_BYTES:
+                os.write(fd, kind + path + b"\0")
+        finally:
+            os.close(fd)
+
+
+def _shorten(fd: int, size: int) -> int:
+    """Drop what the program has removed itself; the size that is left. An entry that another process appends meanwhile
+    may get lost."""
+    entries = os.pread(fd, size, 0).split(b"\0")[:-1]
+    kept = b"".join(each + b"\0" for each in entries if each[:1] == CACHE or os.path.lexists(each[1:]))
+    os.ftruncate(fd, 0)
+    os.write(fd, kept)
+    return len(kept)
+
+
+class _Sys:
+    """Stands for `sys` in the module tempfile, which announces each file to sys.audit just before it makes it."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+    def audit(self, event: str, *arguments: Any) -> None:
+        sys.audit(event, *arguments)
+        if event in EVENTS:
+            try:
+                path = os.path.abspath(os.fsencode(arguments[0]))
+                if not os.path.lexists(path):  # else it is of another process: tempfile tries another name
+                    self._record.note(TEMPORARY, path)
+            except Exception as error:
+                sys.stderr.write(f"tftraining: a temporary file may stay: {error!r}\n")
+
+
+def install(page: str) -> None:
+    """Note temporary files from now on, or from the import of `tempfile` on."""
+    record = Record(page + SUFFIX)
+    if "tempfile" in sys.modules:
+        _extend(sys.modules["tempfile"], record)
+    else:
+        sys.meta_path.insert(0, _Finder(record))
+
+
+def install_cache(page: str) -> None:
+    """Note the files of caches; called with the import of TensorFlow."""
+    from .import_hook import after_import  # noqa: PLC0415
+
+    record = Record(page + SUFFIX)
+    after_import(frozenset({CACHE_MODULE}), lambda module: _extend_cache(module, record))
+
+
+def _extend(module: Any, record: Record) -> None:
+    """Extend tempfile, unless it is another one than we know."""
+    makers = [getattr(module, name, None) for name in ("mkdtemp", "_mkstemp_inner")]
+    used = [set(getattr(getattr(each, "__code__", None), "co_names", ())) for each in makers]
+    if getattr(module, "_sys", None) is sys and all({"_sys", "audit"} <= each for each in used):
+        module._sys = _Sys(record)
+
+
+def _extend_cache(module: Any, record: Record) -> None:
+    from .surface import Part, Surface  # noqa: PLC0415
+
+    surface = Surface(
+        "the lock of a cache in a file may stay after a kill",
+        (Part(CACHE_MODULE, "CacheDataset.__init__", "self input_dataset filename name"),),
+    )
+    if not surface.holds({CACHE_MODULE: module}):
+        return
+    import functools  # noqa: PLC0415
+
+    begin = module.CacheDataset.__init__
+
+    @functools.wraps(begin)
+    def initialize(self: Any, input_dataset: Any, filename: Any, name: Any = None) -> None:
+        _note_cache(record, filename)
+        begin(self, input_dataset, filename, name)
+
+    module.CacheDataset.__init__ = initialize
+
+
+def _note_cache(record: Record, filename: Any) -> None:
+    """Note a cache in a file of a directory; its name may be a tensor."""
+    try:
+        value = filename.numpy() if hasattr(filename, "numpy") else filename
+        path = os.fsencode(value)
+        if path and b"://" not in path:
+            record.note(CACHE, os.path.abspath(path))
+    except Exception:  # a symbol in a graph
+        return
+
+
+class _Finder:
+    """Meta path finder: lets the other finders find tempfile, and extends it."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "tempfile":
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None) if finder is not self else None
+            spec = find(name, path, target) if find is not None else None
+            if spec is not None:
+                self._wrap(spec.loader)
+                return spec
+        return None
+
+    def _wrap(self, loader: Any) -> None:
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            _extend(module, self._record)
+
+        loader.exec_module = exec_module
