@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from typer.testing import CliRunner
 
 from testbed.shell import LabError
+from testbed.site import patches
 from tftraining.launch.http.metrics import HELP, LABELS
 from tftraining_api.model.status import LastRestart, Restarts, Status
 from tftraining_client.commands.app import app
@@ -143,6 +144,7 @@ def main() -> int:
     RESOURCE.write_text(resource(), encoding="utf-8")
     COMMANDS.write_text(commands(), encoding="utf-8")
     METRICS.write_text(metrics(), encoding="utf-8")
+    patches.PAGE.write_text(patches.page(), encoding="utf-8")
     return 0
 
 

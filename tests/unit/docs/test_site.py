@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from testbed.shell import LabError
-from testbed.site import reference, sources
+from testbed.site import patches, reference, sources
 from tests.support.repository import REPOSITORY
 
 ZENSICAL = Path(sys.executable).with_name("zensical")
@@ -25,6 +25,7 @@ REFERENCE = {
     reference.RESOURCE: reference.resource,
     reference.COMMANDS: reference.commands,
     reference.METRICS: reference.metrics,
+    patches.PAGE: patches.page,
 }
 
 

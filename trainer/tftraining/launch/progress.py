@@ -156,7 +156,7 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
         "stepsPerEpoch": snapshot.steps_per_epoch,
         "firstEpoch": snapshot.first_epoch,
         "firstStep": resumed_step(snapshot),
-        "checkpoint": _since(snapshot.checkpoint, snapshot.fit_start),
+        "checkpoint": snapshot.checkpoint,  # it only rises: a newer one is progress, in a later `fit`, too
         "stepsPerSecond": snapshot.steps_per_second,
         "metrics": snapshot.metrics,
         "updatedTime": rfc3339(snapshot.updated),

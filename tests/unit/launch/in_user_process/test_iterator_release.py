@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tftraining.launch.in_user_process import iterator_release
-from tftraining.launch.in_user_process.iterator_release import HANDLES, Release
+from tftraining.launch.in_user_process.iterator_release import SURFACES, Release
 
 HERE = threading.current_thread().name
 THERE = iterator_release.NAME
+MODULE = next(iter(SURFACES))
 
 
 class Handle:
@@ -53,7 +54,7 @@ def iterator(release: Release) -> Any:
         def __init__(self, handle: Any) -> None:
             self._iterator_resource = handle
 
-    module = types.SimpleNamespace(__name__=HANDLES[0][0], OwnedIterator=OwnedIterator)
+    module = types.SimpleNamespace(__name__=MODULE, OwnedIterator=OwnedIterator)
     iterator_release._extend(release, module)
     return OwnedIterator
 
@@ -135,13 +136,29 @@ def test_the_symbol_of_a_handle_in_a_graph_dies_at_once(iterator: Any) -> None:
 
 def test_a_class_that_has_a_destructor_stays_as_it_is(capsys: pytest.CaptureFixture[str], release: Release) -> None:
     class OwnedIterator:
+        def __init__(self, handle: Any) -> None:
+            self._iterator_resource = handle
+
         def __del__(self) -> None:
             pass
 
     before = dict(OwnedIterator.__dict__)
-    iterator_release._extend(release, types.SimpleNamespace(__name__=HANDLES[0][0], OwnedIterator=OwnedIterator))
+    iterator_release._extend(release, types.SimpleNamespace(__name__=MODULE, OwnedIterator=OwnedIterator))
     assert dict(OwnedIterator.__dict__) == before
     assert "OwnedIterator has a destructor of its own" in capsys.readouterr().err
+
+
+def test_a_class_whose_handle_has_another_name_stays_as_it_is(
+    capsys: pytest.CaptureFixture[str], release: Release
+) -> None:
+    class OwnedIterator:
+        def __init__(self, handle: Any) -> None:
+            self._resource = handle
+
+    before = dict(OwnedIterator.__dict__)
+    iterator_release._extend(release, types.SimpleNamespace(__name__=MODULE, OwnedIterator=OwnedIterator))
+    assert dict(OwnedIterator.__dict__) == before
+    assert "does not use _iterator_resource" in capsys.readouterr().err
 
 
 def test_at_the_limit_of_threads_a_handle_dies_all_the_same(iterator: Any, monkeypatch: pytest.MonkeyPatch) -> None:

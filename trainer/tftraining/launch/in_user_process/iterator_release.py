@@ -24,17 +24,21 @@ from collections.abc import Callable
 from typing import Any
 
 from .import_hook import after_import
+from .surface import Part, Surface
 
-# Module, class and attribute of what keeps an iterator alive.
-HANDLES = (
-    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", "_iterator_resource"),
-    (
-        "tensorflow.python.data.ops.multi_device_iterator_ops",
-        "OwnedMultiDeviceIterator",
-        "_multi_device_iterator_resource",
-    ),
-)
-MODULES = frozenset(module for module, _, _ in HANDLES)
+# The class in each module, and its attribute that keeps an iterator alive.
+_LOST = "the end of an epoch may wait for its input"
+SURFACES = {
+    each.module: Surface(_LOST, (each,))
+    for each in (
+        Part("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", uses="_iterator_resource"),
+        Part(
+            "tensorflow.python.data.ops.multi_device_iterator_ops",
+            "OwnedMultiDeviceIterator",
+            uses="_multi_device_iterator_resource",
+        ),
+    )
+}
 NAME = "tftraining-release"  # of the threads
 PATIENCE_SECONDS = 5.0  # for the other holders of a handle, such as the functions of a dataset that dies with it
 PAUSE_SECONDS = 0.02
@@ -102,16 +106,17 @@ class Release:
 
 def install() -> None:
     """Extend TensorFlow, now or when it is imported."""
-    after_import(MODULES, functools.partial(_extend, Release()))
+    after_import(frozenset(SURFACES), functools.partial(_extend, Release()))
 
 
 def _extend(release: Release, module: Any) -> None:
+    surface = SURFACES[module.__name__]
     try:
-        for name, cls, attribute in HANDLES:
-            if name == module.__name__:
-                _wrap(release, getattr(module, cls), attribute)
+        if surface.holds({module.__name__: module}):
+            (part,) = surface.parts
+            _wrap(release, getattr(module, part.path), part.uses)
     except Exception as error:
-        sys.stderr.write(f"tftraining: the end of an epoch may wait for its input: {type(error).__name__}: {error}\n")
+        sys.stderr.write(f"tftraining: {_LOST}: {type(error).__name__}: {error}\n")
 
 
 def _wrap(release: Release, cls: Any, attribute: str) -> None:
