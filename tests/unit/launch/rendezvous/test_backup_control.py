@@ -177,21 +177,6 @@ async def test_without_room_for_its_files_a_program_takes_part_in_the_votes_only
         assert told(own.begin_round(order([1, 40])))["restore"] is None
 
 
-async def test_suspect_copies_are_removed_from_memory_and_from_the_storage(tmp_path: Path) -> None:
-    async with member(tmp_path) as one:
-        for copy in ((1, 5), (2, 6)):
-            write_copy(one.store.directory, *copy)
-        await one.save_stored(5.0, lambda: True)
-        for harm in (None, "x", [[1]], [[2, "x"]], 5):
-            await one.remove_suspects(harm)
-        assert one.copies() == [[1, 5], [2, 6]]
-        await one.remove_suspects([[2, 0]])
-        assert one.copies() == [[1, 5]]
-        one.store.free()
-        await one.load_stored(lambda: True)
-        assert one.copies() == []
-
-
 async def test_a_round_whose_members_make_no_copies_tells_the_program_nothing(tmp_path: Path) -> None:
     async with member(tmp_path) as own:
         (own.store.directory / copy_report.NAME).write_text('{"on": true}')

@@ -7,10 +7,12 @@ import contextlib
 import errno
 import json
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,9 +82,11 @@ async def test_nothing_else_can_be_named(tmp_path: Path, told: object) -> None:
         channel.abort()
 
 
-async def connected(server: CopyServer, order: Frame, secret: bytes = SECRET, purpose: bytes = COPIES) -> Channel:
+async def connected(
+    server: CopyServer, order: Frame, secret: bytes = SECRET, purpose: bytes = COPIES, own: str = HOST
+) -> Channel:
     assert server.port is not None
-    reader, writer = await asyncio.open_connection(HOST, server.port)
+    reader, writer = await asyncio.open_connection(HOST, server.port, local_addr=(own, 0))
     return await protocol.connect(reader, writer, secret, order, purpose)
 
 
@@ -310,6 +314,75 @@ async def test_silent_and_slow_clients_keep_no_member_out(tmp_path: Path, monkey
             writer.transport.abort()
         for channel in slow:
             channel.abort()
+
+
+async def test_one_peer_with_many_connections_closes_its_own(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        assert server.port is not None
+        reader, writer = await asyncio.open_connection(HOST, server.port, local_addr=("127.0.0.2", 0))
+        crowd = [
+            await asyncio.open_connection(HOST, server.port, local_addr=("127.0.0.3", 0))
+            for _ in range(2 * copy_server.STRANGERS)
+        ]
+        channel = await protocol.connect(reader, writer, SECRET, {"type": "fetch"}, COPIES)
+        assert (await channel.receive())["type"] == "refused"  # it is a member, and names no copy
+        for _, each in crowd:
+            each.transport.abort()
+        channel.abort()
+
+
+FLOOD = """
+import socket, sys
+opened = []
+while True:
+    each = socket.socket()
+    each.setblocking(False)
+    each.bind(("127.0.0.3", 0))
+    try:
+        each.connect(("127.0.0.1", int(sys.argv[1])))
+    except BlockingIOError:
+        pass
+    opened.append(each)
+    if len(opened) > 200:
+        opened.pop(0).close()
+"""
+
+
+@pytest.mark.slow_fault
+async def test_one_peer_that_floods_a_server_keeps_no_other_out(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        flood = await asyncio.create_subprocess_exec(sys.executable, "-c", FLOOD, str(server.port))
+        try:
+            await asyncio.sleep(1.0)
+            for _ in range(6):
+                opening = connected(server, {"type": "fetch"}, own="127.0.0.2")
+                channel = await asyncio.wait_for(opening, protocol.HANDSHAKE_SECONDS)
+                answer = await asyncio.wait_for(channel.receive(), protocol.HANDSHAKE_SECONDS)
+                assert answer["type"] == "refused"
+                channel.abort()
+        finally:
+            flood.kill()
+            await flood.wait()
+
+
+async def test_a_server_without_a_free_descriptor_serves_again_when_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    real, failed = loop.sock_accept, asyncio.Event()
+
+    async def fail_once(listening: Any) -> Any:
+        if failed.is_set():
+            return await real(listening)
+        failed.set()
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(loop, "sock_accept", fail_once)
+    async with served(tmp_path) as server:
+        channel = await connected(server, {"type": "fetch"})
+        assert (await channel.receive())["type"] == "refused"
+        assert failed.is_set()
+        channel.abort()
 
 
 async def test_more_members_than_allowed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,14 +25,16 @@ from tftraining.launch.rendezvous.protocol import (
     ProtocolError,
     accept,
 )
+from tftraining.launch.rendezvous.strangers import Strangers
 
 TRANSFERS = 8  # chunks at once; transfers take turns by chunks
 MEMBERS = 64  # that fetch or wait; a further one is refused
-STRANGERS = 64  # in the handshake; a further one ends the oldest
+STRANGERS = 64  # in the handshake; a further one ends the oldest of the address that has the most
 TRANSFER_SECONDS = 600.0  # the connection's whole time
 STALL_SECONDS = 5.0  # for one chunk
 CLOSE_SECONDS = 1.0  # for connections to notice that they are closed
-BACKLOG = 128
+PAUSE_SECONDS = 0.1  # after a connection that cannot be accepted
+BACKLOG = 1024  # connections that wait in the kernel, first come, first served: a flood must not fill it
 
 _T = TypeVar("_T")
 
@@ -44,47 +47,78 @@ class CopyServer:
         self._directory = directory
         self._uid = uid
         self._secret = secret
-        self._server: asyncio.AbstractServer | None = None
+        self._listening: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(TRANSFERS, "tftraining-copies")
-        self._strangers: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._strangers: Strangers[asyncio.StreamWriter] = Strangers()
         self._members: set[asyncio.StreamWriter] = set()
         self._open: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._free = asyncio.Semaphore(TRANSFERS)
 
     async def open(self, host: str) -> None:
         """Listen on a free port, at every address of this machine if `host` is empty. OSError if that fails."""
-        listening = _listen(host)
-        self.port = int(listening.getsockname()[1])
-        self._server = await asyncio.start_server(self._serve, sock=listening, limit=FRAME_BYTES, backlog=BACKLOG)
+        self._listening = _listen(host)
+        self._listening.setblocking(False)
+        self.port = int(self._listening.getsockname()[1])
+        self._accepting = asyncio.ensure_future(self._accept(self._listening))
 
     async def close(self) -> None:
         """End all connections."""
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None and self._listening is not None:
+            self._accepting.cancel()
+            await asyncio.wait({self._accepting})
+            self._listening.close()
         for writer in self._open.values():
             writer.transport.abort()
         if self._open:
             await asyncio.wait(list(self._open), timeout=CLOSE_SECONDS)
         self._threads.shutdown(wait=False)
 
+    async def _accept(self, listening: socket.socket) -> None:
+        """Accept all that waits, again and again. What is too many is closed at once, before it costs more."""
+        while True:
+            waiting: Strangers[socket.socket] = Strangers()
+            pause = 0.0
+            try:
+                with contextlib.suppress(BlockingIOError):
+                    _add(waiting, *await asyncio.get_running_loop().sock_accept(listening))
+                    for _ in range(BACKLOG):
+                        _add(waiting, *listening.accept())
+            except OSError:  # too many open files, or a connection that is gone already
+                pause = PAUSE_SECONDS
+            await self._open_streams(waiting)
+            await asyncio.sleep(pause)
+
+    async def _open_streams(self, waiting: Strangers[socket.socket]) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            for connection in list(waiting):
+                waiting.remove(connection)
+                connection.setblocking(False)
+                reader = asyncio.StreamReader(FRAME_BYTES, loop)
+                stream = partial(asyncio.StreamReaderProtocol, reader, self._serve, loop)
+                with contextlib.suppress(OSError):
+                    await loop.connect_accepted_socket(stream, connection)
+        finally:
+            for connection in waiting:
+                connection.close()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         limit = asyncio.get_running_loop().call_later(TRANSFER_SECONDS, writer.transport.abort)
         task = asyncio.current_task()
         assert task is not None
-        self._open[task], self._strangers[writer] = writer, None
-        if len(self._strangers) > STRANGERS:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
-            oldest.transport.abort()
+        self._open[task] = writer
+        if (closed := self._strangers.add(writer, writer.get_extra_info("peername"), STRANGERS)) is not None:
+            closed.transport.abort()
         try:
             channel, order = await accept(reader, writer, self._secret, COPIES)
-            self._strangers.pop(writer, None)
+            self._strangers.remove(writer)
             await self._answer(channel, order, writer)
         except (OSError, RuntimeError):  # the connection is gone, or this launcher ends
             writer.transport.abort()
         finally:
             limit.cancel()
-            self._strangers.pop(writer, None)
+            self._strangers.remove(writer)
             self._members.discard(writer)
             self._open.pop(task)
             writer.close()
@@ -131,6 +165,11 @@ class CopyServer:
         channel.send({"type": "whole"})
 
 
+def _add(waiting: Strangers[socket.socket], connection: socket.socket, peer: tuple[object, ...]) -> None:
+    if (closed := waiting.add(connection, peer, STRANGERS)) is not None:
+        closed.close()
+
+
 async def in_thread(threads: ThreadPoolExecutor, function: Callable[..., _T], *arguments: Any) -> _T:
     """The result of a function that blocks for a moment. A cancelled caller waits for its end too, because the function
     uses a file that the caller closes next."""
@@ -161,8 +200,8 @@ def _listen(host: str) -> socket.socket:
     """A listening socket on a free port; for IPv6 and IPv4 on the same port if there is no host."""
     if host:
         family = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, 0), family=family)
+        return socket.create_server((host, 0), family=family, backlog=BACKLOG)
     if socket.has_dualstack_ipv6():
         with contextlib.suppress(OSError):
-            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True)
-    return socket.create_server(("", 0))
+            return socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+    return socket.create_server(("", 0), backlog=BACKLOG)

@@ -1,7 +1,7 @@
 """The rendezvous: a TCP server in the chief's launcher that passes frames to the coordinator and sends its decisions.
 
 It must never decide anything itself, nor let a stranger cost more than a connection for a few seconds. When too many
-connections are unauthenticated, the oldest is closed: strangers keep no member out.
+connections are unauthenticated, the oldest of the address that has the most is closed: strangers keep no member out.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE, drop_stale_echoes
 from tftraining.launch.rendezvous.protocol import FRAME_BYTES, FRAME_ERRORS, Channel, ProtocolError, accept
+from tftraining.launch.rendezvous.strangers import Strangers
 from tftraining.launch.wait_for import wait_for
 
 TICKS_PER_TIMEOUT = 6  # ticks of the coordinator in one member timeout
@@ -31,7 +32,7 @@ class RendezvousServer:
         self._secret = secret
         self._on_result = on_result
         self._channels: dict[str, Channel] = {}
-        self._handshaking: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+        self._handshaking: Strangers[asyncio.StreamWriter] = Strangers()
         self._closed = False  # True rejects connections that are still in the handshake
         self._server: asyncio.AbstractServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -76,19 +77,17 @@ class RendezvousServer:
             await asyncio.sleep(self.coordinator.membership.policy.member_timeout_seconds / TICKS_PER_TIMEOUT)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._handshaking[writer] = None
-        if len(self._handshaking) > UNAUTHENTICATED_LIMIT + len(self.coordinator.membership.gang):
-            oldest = next(iter(self._handshaking))
-            del self._handshaking[oldest]
-            oldest.transport.abort()
+        address = writer.get_extra_info("peername")
+        limit = UNAUTHENTICATED_LIMIT + len(self.coordinator.membership.gang)
+        if (closed := self._handshaking.add(writer, address, limit)) is not None:
+            closed.transport.abort()
         try:
             channel, hello = await accept(reader, writer, self._secret)
         except ProtocolError:
             writer.transport.abort()
             return
         finally:
-            self._handshaking.pop(writer, None)
-        address = writer.get_extra_info("peername")
+            self._handshaking.remove(writer)
         with contextlib.suppress(ProtocolError, *FRAME_ERRORS):
             await self._admit(channel, {"copyHost": address[0] if address else "", **hello})
         channel.close()
