@@ -10,15 +10,19 @@ difference is silent. `--keep DIRECTORY` keeps what the programs have left.
 from __future__ import annotations
 
 import argparse
+import json
+import secrets
 import sys
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.exact.cells import Cell
 from tests.exact.compare import Verdict, judge
 from tests.exact.direct import Direct, Interpreter
+from tests.exact.draw import cells
 
 
 class Runs:
@@ -39,33 +43,84 @@ class Runs:
 
     def _run_undisturbed(self, cell: Cell) -> Path:
         if cell not in self._undisturbed:
-            place = self._place / f"undisturbed-{len(self._undisturbed)}"
+            self._number += 1
+            place = self._place / f"{self._number}-undisturbed"
             if failed := self._direct.run(cell, place, backups=False):
                 raise RuntimeError(f"undisturbed: {failed}\n{(place / 'output').read_text()[-3000:]}")
             self._undisturbed[cell] = place / "job"
         return self._undisturbed[cell]
 
 
+@dataclass
+class Tally:
+    """What a campaign has found so far."""
+
+    seed: int
+    cells: int = 0
+    kills: int = 0
+    exact: int = 0
+    said: int = 0  # cells with other values, as they were told
+    silent: int = 0  # cells with a difference that nobody was told about
+    kinds: int = 0  # cells that were told a lesser kind than the design promises
+    failed: list[str] = field(default_factory=list)  # what could not be run undisturbed
+
+    def add(self, verdict: Verdict) -> None:
+        """Count the verdict on a cell."""
+        self.cells += 1
+        self.kills += verdict.kills
+        self.exact += verdict.exact
+        self.said += not verdict.exact and not verdict.silent
+        self.silent += bool(verdict.silent)
+        self.kinds += bool(verdict.kinds)
+
+    @property
+    def good(self) -> bool:
+        return not (self.silent or self.kinds or self.failed)
+
+
+def campaign(runs: Runs, cells: Iterable[Cell], tally: Tally, kills: int) -> None:
+    """Run cells until so many programs were killed."""
+    for cell in cells:
+        if tally.kills >= kills:
+            return
+        try:
+            verdict = runs.verdict(cell)
+        except RuntimeError as error:
+            tally.failed.append(cell.to_json())
+            print(f"NOT RUN {cell.to_json()}\n{error}", flush=True)
+            continue
+        tally.add(verdict)
+        if not verdict.good:
+            print(cell.to_json(), *verdict.lines(), sep="\n", flush=True)
+        what = "exact" if verdict.exact else "said" if verdict.good else "NOT OK"
+        print(
+            f"{tally.cells} cells, {tally.kills} kills, {tally.silent} silent: {what} {cell.to_json()}", file=sys.stderr
+        )
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.exact")
     parser.add_argument("what", nargs="*", help="cell JSON …")
+    parser.add_argument("--seed", type=int, default=None, help="of a campaign; drawn by default")
+    parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--keep", type=Path)
     arguments = parser.parse_args()
-    bad = 0
+    given = [Cell.from_json(text) for text in arguments.what[1:]]
+    seed = secrets.randbelow(10**6) if arguments.seed is None else arguments.seed
+    tally = Tally(seed)
     with ExitStack() as stack:
         place = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exact-")))
         place.mkdir(parents=True, exist_ok=True)
         runs = Runs(place, Direct(stack.enter_context(Interpreter(place))))
-        for text in arguments.what[1:]:
-            try:
-                verdict = runs.verdict(Cell.from_json(text))
-            except RuntimeError as error:
-                print(f"NOT RUN {text}: {error}", flush=True)
-                bad += 1
-                continue
-            print(text, *verdict.lines(), sep="\n", flush=True)
-            bad += not verdict.good
-    return int(bad > 0)
+        if given:
+            for cell in given:
+                verdict = runs.verdict(cell)
+                tally.add(verdict)
+                print(cell.to_json(), *verdict.lines(), sep="\n", flush=True)
+        else:
+            campaign(runs, cells(seed), tally, arguments.kills)
+            print(json.dumps(asdict(tally)))
+    return int(not tally.good)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from typing import Any
 STEP, ANEW, EPOCH, STORAGE = "Step", "StepDrawnAnew", "Epoch", "Storage"
 KINDS = (STEP, ANEW, EPOCH, STORAGE)  # the best one first
 BATCH = 8
+FOLDS = 3
 POINTS = ("batch", "epoch_begin", "epoch_end", "validation")
 
 
@@ -31,7 +32,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class Cell:
-    """One program and its kills, each of which happens once, in this order."""
+    """One program and its kills, each of which happens once."""
 
     input: str = "repeat"
     model: str = "dense"
@@ -55,6 +56,11 @@ class Cell:
         """The number of examples in the data."""
         per_epoch = self.steps * BATCH * (1 if self.loop == "fit" else self.workers)
         return per_epoch * (self.epochs if INPUTS[self.input].spans_epochs else 1) - INPUTS[self.input].missing
+
+    @property
+    def batches(self) -> int:
+        """The number of batches in an epoch."""
+        return self.steps - (4 if self.input.startswith("split") else 0)
 
     def to_json(self) -> str:
         """As JSON, without the fields that have their default."""

@@ -60,9 +60,9 @@ class Verdict:
 def judge(cell: Cell, undisturbed: Path, disturbed: Path, failed: str) -> Verdict:
     """The verdict on the run in `disturbed`; `failed`: how it failed, "" if it ended by itself."""
     verdict = Verdict(cell)
-    told = [_json(disturbed / f"told-{number}.json") for number in range(len(cell.kills))]
-    verdict.kills = sum((disturbed / f"killed-{number}").exists() for number in range(len(cell.kills)))
-    told = told[: verdict.kills]
+    killed = sorted((int(path.read_text().split()[0]), path.name) for path in disturbed.glob("killed-*"))
+    verdict.kills = len(killed)
+    told = [_json(disturbed / f"{name.replace('killed', 'told')}.json") for _, name in killed]
     verdict.said = [str(each.get("resumesAt") or "") for each in told]
     verdict.reasons = [_reason(each) for each in told]
     verdict.resumed = [_where(line) for line in _lines(disturbed, "resumed")[1:]]
@@ -189,6 +189,8 @@ def _results(one: dict[str, Any], other: dict[str, Any], where: str) -> list[Dif
     found = []
     for number, (a, b) in enumerate(zip(one["parts"], other.get("parts", []), strict=True)):
         for name in ("weights", "optimizer", "metrics", "rate", "late", "table", "score"):
+            if name == "metrics" and not b["metrics"]:
+                continue  # this fit had ended before the restart, and its metrics are not built again
             if _differ(a.get(name), b.get(name)):
                 found.append(Difference(name, f"{where}, part {number}: {_short(a.get(name), b.get(name))}"))
         found += _history(a, b, f"{where}, part {number}")

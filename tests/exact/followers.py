@@ -53,7 +53,7 @@ class Place:
         """A file of this member, replaced as a whole."""
         path = self.path(f"{name}-{self.member}.json")
         new = path.with_suffix(".new")
-        new.write_text(json.dumps(content))
+        new.write_text(json.dumps(content, default=float))
         new.rename(path)
 
     def add(self, name: str, line: str) -> None:
@@ -62,20 +62,20 @@ class Place:
 
 
 class Killer:
-    """Ends this process by SIGKILL at the points of the cell, each once, in their order."""
+    """Ends this process by SIGKILL at the points of the cell, each once."""
 
     def __init__(self, place: Place, kills: tuple[Kill, ...]) -> None:
         self.place, self.kills = place, kills
 
     def at(self, point: str, part: int, epoch: int, batch: int = 0) -> None:
         """Note that the training is there."""
-        number = next((n for n in range(len(self.kills)) if not self.place.path(f"killed-{n}").exists()), None)
-        if number is None or (kill := self.kills[number]).member != self.place.member:
-            return
-        if kill.at == point and (part, epoch) == (kill.part, kill.epoch) and (point != "batch" or batch >= kill.batch):
-            self._keep_report(number)
-            self.place.path(f"killed-{number}").write_text(f"{self.place.round} {part} {epoch} {batch}")
-            os.kill(os.getpid(), signal.SIGKILL)
+        for number, kill in enumerate(self.kills):
+            here = (kill.member, kill.at, kill.part, kill.epoch) == (self.place.member, point, part, epoch)
+            done = self.place.path(f"killed-{number}")
+            if here and (point != "batch" or batch >= kill.batch) and not done.exists():
+                self._keep_report(number)
+                done.write_text(f"{self.place.round} {part} {epoch} {batch}")
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def _keep_report(self, number: int) -> None:
         """What the program has told its launcher about its copies up to here."""
@@ -165,11 +165,11 @@ class Inside(keras.callbacks.Callback):  # type: ignore[misc]
 
     def __init__(self, batch: int) -> None:
         super().__init__()
-        self.batch = batch
+        self.batch, self.data = batch, validation_data()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == self.batch:
-            self.model.evaluate(validation_data(), verbose=0)
+            self.model.evaluate(self.data, verbose=0)
 
 
 def _falling(epoch: int, rate: float) -> float:

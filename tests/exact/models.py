@@ -16,7 +16,7 @@ from tests.exact.cells import Cell
 class Counted(keras.layers.Layer):  # type: ignore[misc]
     """The features of an example by its index; counts the examples and the steps of a training."""
 
-    def __init__(self, examples: int, workers: int) -> None:
+    def __init__(self, examples: int) -> None:
         super().__init__(name="counted")
         self.examples = examples
         where = {
@@ -133,25 +133,28 @@ def _middle(cell: Cell) -> list[Any]:
     return [found[cell.model]()] if cell.model in found else []
 
 
-def build(cell: Cell) -> Any:
-    """The compiled model of the cell."""
-    counted = Counted(cell.examples, cell.workers)
-    rest = [counted, dense(8, 11, activation="relu"), *_middle(cell), dense(1, 12)]
+def build(cell: Cell, number: int) -> Any:
+    """The compiled model of the cell; another one for each fold."""
+    counted = Counted(cell.examples)
+    rest = [counted, dense(8, 11 + number, activation="relu"), *_middle(cell), dense(1, 12)]
     if cell.model == "two-optimizers":
         inputs = keras.Input((1,))
         model = Two(inputs, rest[2](rest[1](counted(inputs))))
         model.compile(keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.003))
         return model
+    if cell.model == "vocabulary":
+        model = _with_vocabulary(rest)
+        model.compile(_optimizer(cell), "mse", metrics=["mae"], steps_per_execution=cell.execution)
+        return model
     kinds = {"train-step": OwnStep, "metric": WithLasting, "table": Filling}
     model = kinds.get(cell.model, keras.Sequential)([keras.Input((1,)), *rest])
     if cell.model == "train-step":
-        model.annealed = tf.Variable(1.0, trainable=False, name="annealed")
+        first = tf.VariableAggregation.ONLY_FIRST_REPLICA
+        model.annealed = tf.Variable(1.0, trainable=False, name="annealed", aggregation=first)
     elif cell.model == "metric":
         model.lasting = Lasting()
     elif cell.model == "table":
         model.table = tf.lookup.experimental.MutableHashTable(tf.int64, tf.int64, -1)
-    elif cell.model == "vocabulary":
-        model = _with_vocabulary(rest)
     model.compile(_optimizer(cell), "mse", metrics=["mae"], steps_per_execution=cell.execution)
     return model
 

@@ -17,7 +17,7 @@ if True:  # behind TensorFlow: so the warm interpreter may fork this program
 
     import tftraining
     from tests.exact import followers, inputs, models
-    from tests.exact.cells import BATCH, Cell
+    from tests.exact.cells import BATCH, FOLDS, Cell
 
 CELL = Cell.from_json(Path(os.environ["EXACT_CELL"]).read_text(encoding="utf-8"))
 DIRECTORY = Path(os.environ["TFTRAINING_DIR"])
@@ -28,11 +28,11 @@ STRATEGY = tf.distribute.MultiWorkerMirroredStrategy() if CELL.workers > 1 or CE
 RESULT: dict[str, Any] = {"parts": []}
 
 
-def make_model() -> Any:
+def make_model(number: int = 0) -> Any:
     if CELL.seeded:
         keras.utils.set_random_seed(1)
     with STRATEGY.scope() if STRATEGY is not None else nullcontext():
-        return models.build(CELL)
+        return models.build(CELL, number)
 
 
 def callbacks(part: int, backup: str) -> list[Any]:
@@ -143,8 +143,8 @@ def fit_twice_on_one_line() -> None:
 
 def fit_folds() -> None:
     """A new model for each fold, all with one backup directory."""
-    for fold in range(3):
-        model = make_model()
+    for fold in range(FOLDS):
+        model = make_model(fold)
         model.fit(
             epochs=CELL.epochs, verbose=0, callbacks=callbacks(fold, "backup"), **inputs.fit_arguments(CELL, DIRECTORY)
         )
@@ -170,14 +170,14 @@ def custom_loop() -> None:
         loss = train_step(model, iterator)
         step += 1
         epoch, batch = (step - 1) // CELL.steps, (step - 1) % CELL.steps
-        backup.step(step)
         PLACE.add("steps", f"0 {epoch} {batch}")
-        KILLER.at("batch", 0, epoch, batch)
         if batch + 1 == CELL.steps:
-            if CELL.backup:
-                manager.save(checkpoint_number=step)
             followers.note_epoch(PLACE, 0, epoch, model, {"loss": loss}, followers.rate_of(model))
-            KILLER.at("epoch_end", 0, epoch)
+        backup.step(step)
+        KILLER.at("batch", 0, epoch, batch)
+        if batch + 1 == CELL.steps and CELL.backup:
+            manager.save(checkpoint_number=step)
+        KILLER.at("epoch_end" if batch + 1 == CELL.steps else "", 0, epoch)
     backup.done()
     keep(0, model, None)
 
