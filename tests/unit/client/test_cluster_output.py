@@ -181,6 +181,26 @@ def test_a_training_job_is_explained_by_its_last_restart_and_its_warnings() -> N
     ]
 
 
+def test_it_is_explained_where_a_restart_resumes_and_what_is_not_the_same_then() -> None:
+    told = {
+        "MemoryBackup": ("True", "the first at step 170; a restart resumes at the beginning of an epoch: no seed"),
+        "InputNotReproducible": ("False", "no such backup"),
+        "ResumedTrainingDiffers": ("True", "the resumed training differs"),
+    }
+    conditions = [
+        {"type": kind, "status": value, "lastTransitionTime": "2026-01-02T03:40:00Z", "reason": kind, "message": message}
+        for kind, (value, message) in told.items()
+    ]
+    resumed = {"resumedFromEpoch": 0, "resumedFromStep": 40, "resumedFrom": "Memory"}
+    job = a_job(conditions=conditions, lastRestart={"time": "2026-01-02T03:40:00Z", **resumed})
+    restart, *lines = explanation(job, NOW)[1:]
+    assert "resumed from memory at step 40" in restart, "of the second fit, whose first epoch is not over"
+    assert lines == [
+        f"backups in memory: {told['MemoryBackup'][1]}",
+        "ResumedTrainingDiffers: the resumed training differs",
+    ]
+
+
 def test_a_signal_is_named_instead_of_the_exit_code() -> None:
     failure = {"pod": "digits-worker-1", "exitCode": 137, "signal": 9, "reason": "OOMKilled"}
     told = explanation(a_job(phase="Failed", reason="MaxRestartsExceeded", failure=failure), NOW)
