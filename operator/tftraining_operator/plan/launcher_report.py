@@ -149,15 +149,10 @@ def with_reported(status: Status, reported: ReportedProgress) -> Status:
     old, new = status.progress or Progress(), reported.progress()
     if new.epoch is None and old.epoch is not None:
         new = msgspec.structs.replace(new, epoch=old.epoch, epochs=new.epochs or old.epochs, display=old.display)
+    saved = old.checkpoint if new.checkpoint is None else new.checkpoint
     kept = {"backup": old.backup, "backup_reason": old.backup_reason}
-    new = msgspec.structs.replace(new, metrics=new.metrics or old.metrics, checkpoint=_saved(old, new), **kept)
+    new = msgspec.structs.replace(new, metrics=new.metrics or old.metrics, checkpoint=saved, **kept)
     return msgspec.structs.replace(status, progress=new)
-
-
-def _saved(old: Progress, new: Progress) -> int | None:
-    """The step of the newest checkpoint. One beyond the present step is of an earlier `fit`, or was not restored."""
-    is_beyond = new.step is not None and (old.checkpoint or 0) > new.step
-    return old.checkpoint if new.checkpoint is None and not is_beyond else new.checkpoint
 
 
 def _merged_record(

@@ -188,7 +188,13 @@ def test_it_is_explained_where_a_restart_resumes_and_what_is_not_the_same_then()
         "ResumedTrainingDiffers": ("True", "the resumed training differs"),
     }
     conditions = [
-        {"type": kind, "status": value, "lastTransitionTime": "2026-01-02T03:40:00Z", "reason": kind, "message": message}
+        {
+            "type": kind,
+            "status": value,
+            "lastTransitionTime": "2026-01-02T03:40:00Z",
+            "reason": kind,
+            "message": message,
+        }
         for kind, (value, message) in told.items()
     ]
     resumed = {"resumedFromEpoch": 0, "resumedFromStep": 40, "resumedFrom": "Memory"}

@@ -264,6 +264,26 @@ def test_a_gang_of_new_pods_resumes_from_storage_or_from_the_start(began: tuple[
     assert last is not None and (last.resumed_from_step, last.resumed_from) == (began[1], source)
 
 
+@pytest.mark.parametrize(("began", "lost"), [((0, 40), 15), ((3, 0), 55)], ids=["inside it", "at the end of the first"])
+def test_a_restart_in_a_second_fit_loses_what_that_fit_has_made(began: tuple[int, int], lost: int) -> None:
+    """Each fit counts its steps from 0: the first one has made 120, the second 55, when all pods are replaced."""
+    cluster = training()
+    cluster.launchers.advance(3, 120)
+    cluster.run()
+    cluster.launchers.advance(1, 55)
+    cluster.wait(20).run()
+    progress = cluster.status.progress
+    assert progress is not None and (progress.epoch, progress.step, cluster.status.last_restart) == (1, 55, None)
+    cluster.launchers.backup = began
+    cluster.launchers.in_memory = None
+    cluster.api.edit("launcher.warmStart", False)
+    cluster.run_timers()
+    cluster.launchers.advance(1, began[1] + 5)
+    cluster.run()
+    last = cluster.status.last_restart
+    assert last is not None and (last.resumed_from_step, last.lost_steps) == (began[1], lost)
+
+
 # --- the end after an OOMKilled
 
 
