@@ -94,23 +94,35 @@ def test_a_new_version_changes_nothing_that_is_there(
     assert "example.com/version" not in pods["launched-worker-0"]["metadata"]["labels"]
 
 
+# The fields that earlier definitions lacked, by the first one of them that a job gets by a default.
+LATER_FIELDS = {
+    "memoryBackup": (
+        "spec.launcher.memoryBackup",
+        "status.memoryBackupOff",
+        "status.progress.backup",
+        "status.progress.backupReason",
+    ),
+    "exactness": ("spec.launcher.memoryBackup.exactness", "status.progress.backup.resumesAt"),
+}
+
+
 @pytest.fixture
-def define(control_plane: ControlPlane) -> Iterator[Callable[[bool], None]]:
-    """Give a function that puts the definition of a version without backups in memory in the place of this one, or
-    takes it back."""
+def define(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Callable[[bool], None]]:
+    """Give a function that puts the definition of an older version in the place of this one, or takes it back: one
+    without backups in memory, or without the fields of the test's parameter."""
+    without = getattr(request, "param", "memoryBackup")
     own: dict[str, Any] = control_plane.request("GET", CRD)["spec"]
     older = copy.deepcopy(own)
-    parts = older["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
-    spec, status = parts["spec"], parts["status"]["properties"]
-    del spec["properties"]["launcher"]["properties"]["memoryBackup"]
-    for fields, name in (
-        (status, "memoryBackupOff"),
-        (status["progress"]["properties"], "backup"),
-        (status["progress"]["properties"], "backupReason"),
-    ):
-        del fields[name]
+    root = older["versions"][0]["schema"]["openAPIV3Schema"]
+    for path in LATER_FIELDS[without]:
+        *parents, name = path.split(".")
+        fields = root
+        for parent in parents:
+            fields = fields["properties"][parent]
+        del fields["properties"][name]
+    spec = root["properties"]["spec"]
     rules = spec["x-kubernetes-validations"]
-    spec["x-kubernetes-validations"] = [each for each in rules if "memoryBackup" not in each["rule"]]
+    spec["x-kubernetes-validations"] = [each for each in rules if without not in each["rule"]]
 
     def put(is_older: bool) -> None:
         crd = control_plane.request("GET", CRD)
@@ -121,11 +133,12 @@ def define(control_plane: ControlPlane) -> Iterator[Callable[[bool], None]]:
 
 
 @pytest.mark.slow_fault
+@pytest.mark.parametrize(("define", "field"), [(each, each) for each in LATER_FIELDS], indirect=["define"])
 def test_the_defaults_of_a_newer_definition_replace_no_pod(
-    new_job: NewJob, operator: OperatorProcess, define: Callable[[bool], None]
+    new_job: NewJob, operator: OperatorProcess, define: Callable[[bool], None], field: str
 ) -> None:
     define(True)
-    job = older_job(new_job)
+    job = older_job(new_job, field)
     with chief_launcher() as launcher:
         job.wait_for_pods(attempt=1)
         job.place_pod(f"{job.name}-worker-0", launcher.ip)
@@ -134,7 +147,7 @@ def test_the_defaults_of_a_newer_definition_replace_no_pod(
         operator.kill()
         before, status = job.pods(), job.status()
         define(False)
-        wait_until(lambda: "memoryBackup" in job.raw()["spec"]["launcher"], "the newer definition is served")
+        wait_until(lambda: has_default(job, field), "the newer definition is served")
         operator.start()
         time.sleep(3)
         assert (job.status(), job.pods()) == (status, before)
@@ -174,19 +187,51 @@ def test_an_older_definition_repeats_no_event_of_the_backups_in_memory(
     assert (condition["reason"], condition["message"]) == ("OOMKilled", "worker-1 was OOMKilled")
 
 
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("define", ["exactness"], indirect=True)
+def test_a_definition_without_the_place_where_a_restart_resumes_repeats_no_write(
+    new_job: NewJob, operator: OperatorProcess, define: Callable[[bool], None]
+) -> None:
+    define(True)
+    job = older_job(new_job, "exactness")
+    with chief_launcher() as launcher:
+        job.wait_for_pods(attempt=1)
+        job.place_pod(f"{job.name}-worker-0", launcher.ip)
+        job.run()
+        backup = {"step": 170, "where": "Memory", "on": True, "resumesAt": "Step", "violation": "152 steps of 300"}
+        launcher.say(progress={"epoch": 3, "epochs": 10, "step": 180}, backup=backup)
+        wait_until(lambda: job.condition("ResumedTrainingDiffers"), "the condition")
+        wait_until(partial(has_epoch, job, 3), "the epoch in the status")
+        time.sleep(2)
+        before = job.raw()
+        assert before["status"]["progress"]["backup"]["step"] == 170
+        assert "resumesAt" not in before["status"]["progress"]["backup"], "the definition is the older one"
+        time.sleep(12)
+        assert job.raw() == before
+    told = [(kind, reason) for kind, reason, _ in job.events()]
+    assert told.count(("Warning", "ResumedTrainingDiffers")) == 1
+
+
+def has_default(job: TrainingJob, field: str) -> bool:
+    """Whether the API server has added this field of the launcher to the job."""
+    launcher = job.raw()["spec"]["launcher"]
+    return field in launcher or field in launcher.get("memoryBackup", {})
+
+
 def has_epoch(job: TrainingJob, epoch: int) -> bool:
     """Whether the status has this epoch."""
     return bool(job.status().get("progress", {}).get("epoch") == epoch)
 
 
-def older_job(new_job: NewJob) -> TrainingJob:
-    """A job with launchers and a memory limit; the first that the API server takes by the older definition."""
+def older_job(new_job: NewJob, field: str = "memoryBackup") -> TrainingJob:
+    """A job with launchers and a memory limit; the first that the API server takes by the definition without the
+    field."""
     limit = {"spec__template__spec__containers__0__resources": {"limits": {"memory": "2Gi"}}}
     numbers = itertools.count()
 
     def older() -> TrainingJob | None:
         job = new_job(f"older-{next(numbers)}", spec__restartPolicy={"mode": "InPlace"}, **limit)
-        return None if "memoryBackup" in job.raw()["spec"]["launcher"] else job
+        return None if has_default(job, field) else job
 
     job = wait_until(older, "the older definition is served")
     assert job is not None
