@@ -116,7 +116,7 @@ queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under t
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
 	@# The tests of the launchers wait three quarters of their time, those of TensorFlow compute: both run side by side.
-	@$(RUN)pytest tests/processes -m 'not slow_fault' --numprocesses=4 --dist=worksteal
+	@$(RUN)pytest tests/processes tests/exact -m 'not slow_fault' --numprocesses=4 --dist=worksteal
 
 cluster: $(VENV)/installed  ## Real training on a real cluster (kind), one fault of each kind.
 	@$(DURING) $(RUN)pytest tests/cluster -m 'not slow_fault' --numprocesses=2 --dist=worksteal
@@ -135,7 +135,7 @@ test-faults: check control-plane queue-programs  ## Every tier, with all faults.
 	@$(RUN)pytest tests/control_plane -m slow_fault --numprocesses=2
 	@MODEL_EXAMPLES=200 $(RUN)pytest tests/unit/operator/plan/test_properties.py --numprocesses=2
 	@$(RUN)pytest tests/kwok --numprocesses=2 --dist=worksteal
-	@$(RUN)pytest tests/processes --numprocesses=4 --dist=worksteal
+	@$(RUN)pytest tests/processes tests/exact --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
 	@$(MAKE) --no-print-directory quickstarts
 	@$(MAKE) --no-print-directory test-upgrade
@@ -160,6 +160,7 @@ docs: $(VENV)/installed  ## The documentation site in build/site; a broken link 
 
 reference: $(VENV)/installed  ## Write the reference pages of docs/ that are made from the code.
 	@$(RUN)python -m testbed.site.reference
+	@$(RUN)python -m tests.exact page
 
 chart-readme: $(VENV)/installed  ## Write the table of values into the chart's README.
 	@$(RUN)python -m testbed.chart_readme

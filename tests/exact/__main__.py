@@ -1,6 +1,7 @@
 """Programs and kills, each compared with the undisturbed run: is a resumed training the undisturbed one, or is it said?
 
     python -m tests.exact cell '{"input": "shuffled", "kills": [{"epoch": 2, "batch": 7}]}'    one cell: what differs
+    python -m tests.exact page                                                                 writes docs/exact.md
     python -m tests.exact --seed 7 --kills 500                                                 a campaign
 
 The progress goes to standard error, and the last line of a campaign's output is JSON. The exit status is 1 if any
@@ -19,17 +20,19 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from tests.exact import page
 from tests.exact.cells import Cell
 from tests.exact.compare import Verdict, judge
 from tests.exact.direct import Direct, Interpreter
 from tests.exact.draw import cells
+from tests.exact.launched import Launched
 
 
 class Runs:
     """Runs cells in a directory; each undisturbed run is made once."""
 
     def __init__(self, place: Path, direct: Direct) -> None:
-        self._place, self._direct = place, direct
+        self._place, self._direct, self._launched = place, direct, Launched()
         self._undisturbed: dict[Cell, Path] = {}
         self._number = 0
 
@@ -38,17 +41,24 @@ class Runs:
         undisturbed = self._run_undisturbed(replace(cell, kills=(), exactness="Preferred"))
         self._number += 1
         place = self._place / f"{self._number}"
-        failed = self._direct.run(cell, place, backups=True)
+        failed = self._driver(cell).run(cell, place, backups=True)
         return judge(cell, undisturbed, place / "job", failed)
+
+    def _driver(self, cell: Cell) -> Direct | Launched:
+        return self._launched if cell.workers > 1 else self._direct
 
     def _run_undisturbed(self, cell: Cell) -> Path:
         if cell not in self._undisturbed:
             self._number += 1
             place = self._place / f"{self._number}-undisturbed"
-            if failed := self._direct.run(cell, place, backups=False):
-                raise RuntimeError(f"undisturbed: {failed}\n{(place / 'output').read_text()[-3000:]}")
+            if failed := self._driver(cell).run(cell, place, backups=False):
+                raise RuntimeError(f"undisturbed: {failed}\n{_output(place)[-3000:]}")
             self._undisturbed[cell] = place / "job"
         return self._undisturbed[cell]
+
+
+def _output(place: Path) -> str:
+    return "\n".join(path.read_text() for path in [*place.glob("output"), *place.glob("log-*")])
 
 
 @dataclass
@@ -105,6 +115,9 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--keep", type=Path)
     arguments = parser.parse_args()
+    if arguments.what[:1] == ["page"]:
+        page.PAGE.write_text(page.page(), encoding="utf-8")
+        return 0
     given = [Cell.from_json(text) for text in arguments.what[1:]]
     seed = secrets.randbelow(10**6) if arguments.seed is None else arguments.seed
     tally = Tally(seed)

@@ -152,11 +152,11 @@ INPUTS: Mapping[str, Input] = {
 
 @dataclass(frozen=True)
 class Part:
-    """What the design says about a model or a callback. `anew`: begins anew at a restart, so the end may differ.
-    `storage`: there are no copies. `stops`: the number of epochs depends on the values."""
+    """What the design says about a model or a callback. `anew`: the name of what begins anew at a restart, so that the
+    end may differ. `storage`: there are no copies. `stops`: the number of epochs depends on the values."""
 
     what: str
-    anew: bool = False
+    anew: str = ""
     storage: bool = False
     stops: bool = False
     fit_only: bool = True
@@ -165,7 +165,7 @@ class Part:
 MODELS: Mapping[str, Part] = {
     "dense": Part("two layers, Adam", fit_only=False),
     "batchnorm": Part("BatchNormalization", fit_only=False),
-    "dropout": Part("Dropout", anew=True),
+    "dropout": Part("Dropout", anew="Dropout"),
     "dropout-generator": Part("Dropout with a tf.random.Generator"),
     "loss-scale": Part("LossScaleOptimizer"),
     "ema": Part("an optimizer with use_ema"),
@@ -186,17 +186,17 @@ CALLBACKS: Mapping[str, Part] = {
     "lr": Part("LearningRateScheduler(epoch, lr)"),
     "tensorboard": Part("TensorBoard"),
     "own-state": Part("your own, with get_state and set_state"),
-    "own": Part("your own, without them", anew=True),
+    "own": Part("your own, without them", anew="Own"),
 }
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the design promises. `kind`: at least. `anew`: something that begins anew has to be told, and may differ."""
+    """What the design promises. `kind`: at least. `anew`: what begins anew has to be told, and may differ."""
 
     kind: str
     same: bool  # at the begin of an epoch the input starts as undisturbed
-    anew: bool
+    anew: tuple[str, ...]
     stops: bool
     once: bool
 
@@ -204,6 +204,8 @@ class Expected:
 def expected(cell: Cell) -> Expected:
     """The promise for the cell."""
     source, parts = INPUTS[cell.input], [MODELS[cell.model], *(CALLBACKS[each] for each in cell.callbacks)]
+    # In a gang, a checkpoint has the mean of the averages that each worker has of its own.
+    same = source.same and not (cell.workers > 1 and cell.model == "batchnorm")
     kind = source.kind
     if kind == ANEW and cell.exactness == "Required":
         kind = EPOCH
@@ -211,8 +213,8 @@ def expected(cell: Cell) -> Expected:
         kind = STORAGE
     return Expected(
         kind,
-        source.same,
-        any(part.anew for part in parts),
+        same,
+        tuple(part.anew for part in parts if part.anew),
         any(part.stops for part in parts),
         source.once and cell.shape != "initial-epoch",
     )

@@ -23,7 +23,8 @@ def cells(seed: int) -> Iterator[Cell]:
     """Cells without end. The first ones have each input, each model and each callback once, in a drawn order."""
     chance = random.Random(seed)
     todo: list[dict[str, object]] = [{"input": name} for name in INPUTS]
-    todo += [{"model": name} for name in MODELS] + [{"callbacks": (name,)} for name in CALLBACKS]
+    todo += [{"model": name} for name in MODELS]
+    todo += [{"callbacks": (name,)} for name in CALLBACKS]
     chance.shuffle(todo)
     while True:
         yield _one(chance, todo.pop() if todo else {})

@@ -107,7 +107,17 @@ def rate_of(model: Any) -> float:
     return float(rate.numpy() if hasattr(rate, "numpy") else rate)
 
 
-class Follow(keras.callbacks.Callback):  # type: ignore[misc]
+class Stateless(keras.callbacks.Callback):  # type: ignore[misc]
+    """A callback that says that it has no state, so that nothing of it begins anew."""
+
+    def get_state(self) -> dict[str, Any]:
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class Follow(Stateless):
     """Notes each step and each epoch of `fit`, and lets the killer know."""
 
     def __init__(self, place: Place, killer: Killer, part: int) -> None:
@@ -160,7 +170,7 @@ class OwnWithState(Own):
         self.batches = state["batches"]
 
 
-class Inside(keras.callbacks.Callback):  # type: ignore[misc]
+class Inside(Stateless):
     """Evaluates in the middle of each epoch."""
 
     def __init__(self, batch: int) -> None:

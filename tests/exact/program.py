@@ -42,7 +42,7 @@ def callbacks(part: int, backup: str) -> list[Any]:
     return [*saves, *late, *followers.of_cell(CELL, PLACE, part), followers.Follow(PLACE, KILLER, part)]
 
 
-class Late(keras.callbacks.Callback):  # type: ignore[misc]
+class Late(followers.Stateless):
     """Creates a variable at the begin of the second epoch, and counts in it."""
 
     def on_train_begin(self, logs: Any = None) -> None:

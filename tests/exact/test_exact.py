@@ -1,0 +1,59 @@
+"""Resumed trainings are the undisturbed ones, or it was said. The cells are drawn from a seed; `python -m tests.exact`
+draws more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from tests.exact.__main__ import Runs
+from tests.exact.cells import Cell, Kill
+from tests.exact.direct import Direct, Interpreter
+from tests.exact.draw import cells
+
+SEED, CELLS = 34, 54
+FIRST = [
+    Cell(
+        input="shuffled",
+        callbacks=("early-stopping", "csv"),
+        validation="each",
+        kills=(Kill(0, 3), Kill(1, 12), Kill(2, at="validation")),
+    ),
+    Cell(input="generator", model="metric", callbacks=("lr", "own"), kills=(Kill(1, 12), Kill(2, 12))),
+]
+GANGS = [
+    Cell(workers=2, model="batchnorm", kills=(Kill(1, 12, member=1), Kill(2, 12))),
+    Cell(
+        workers=2, input="shuffled", callbacks=("csv", "reduce-lr"), validation="each", kills=(Kill(1, at="epoch_end"),)
+    ),
+    Cell(workers=3, input="finite-uneven", callbacks=("lr",), kills=(Kill(2, 3, member=2),)),
+    Cell(workers=2, input="file-shards", model="metric", shape="two-fits", kills=(Kill(1, 12, part=1),)),
+    Cell(workers=2, input="repeat-shuffled", loop="custom", kills=(Kill(1, 3), Kill(2, 19, member=1))),
+    Cell(workers=2, input="random-map", model="train-step", backup=False, kills=(Kill(0, 3), Kill(2, 12))),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    place = tmp_path_factory.mktemp("exact")
+    with Interpreter(place) as interpreter:
+        yield Runs(place, Direct(interpreter))
+
+
+def check(runs: Runs, cell: Cell) -> None:
+    verdict = runs.verdict(cell)
+    assert verdict.good, "\n".join([cell.to_json(), *verdict.lines()])
+    assert verdict.kills > 0, f"no kill of {cell.to_json()} was reached"
+
+
+@pytest.mark.parametrize("cell", FIRST, ids=lambda cell: cell.input)
+def test_a_resumed_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cell: Cell) -> None:
+    check(runs, cell)
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("cell", [*GANGS, *islice(cells(SEED), CELLS)], ids=Cell.to_json)
+def test_a_drawn_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cell: Cell) -> None:
+    check(runs, cell)
