@@ -38,13 +38,14 @@ DECIDING = (
     REPOSITORY / "trainer" / "tftraining" / "launch",
     REPOSITORY / "client" / "tftraining_client" / "local",
 )
+# What copies the program's state names classes of TensorFlow and Keras. Its reasons are sentences.
+IN_PROGRAM = REPOSITORY / "trainer" / "tftraining" / "launch" / "in_user_process" / "memory_backup"
 CAMEL_CASE = re.compile(r"[A-Z]+[a-z][A-Za-z0-9]*")
 NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
     "where a round resumed from, and where a restart resumes": "Epoch Memory Peer Start Step StepDrawnAnew Storage",
-    "names of figures of Linux, and a number that is none": "MemAvailable MemTotal RssAnon RssShmem VmHWM VmRSS NaN",
     "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
     "classes of TensorFlow": "OwnedIterator OwnedMultiDeviceIterator",
     "conditions, which have a table of their own": "MemoryBackup NoProgress Ready ReconcileError Unreadable",
@@ -87,7 +88,8 @@ def first_column(heading: str) -> list[str]:
 def trees(*places: Path) -> Iterator[ast.Module]:
     for place in places:
         for path in [place] if place.is_file() else sorted(place.rglob("*.py")):
-            yield parsed(path)
+            if IN_PROGRAM not in path.parents:
+                yield parsed(path)
 
 
 @cache
