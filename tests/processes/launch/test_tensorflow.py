@@ -15,6 +15,7 @@ from tests.support.launchers.wrappers import WRAPPERS
 from tests.support.ports import free_ports
 from tftraining.launch.in_user_process import legacy_keras, tf_config
 from tftraining.launch.process.program import Program, Snapshot
+from tftraining.launch.progress import fit_step
 
 PATIENCE = 240.0  # seconds; an import of TensorFlow takes 3 on an idle machine and 30 on a busy one
 ENVIRONMENT = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
@@ -124,6 +125,36 @@ async def test_keras_3_trains_in_a_plain_start(harness: Harness) -> None:
     assert (end.epoch, end.epochs, end.step, end.steps_per_epoch) == (3, 3, 16, 4)
     assert (end.first_epoch, end.first_step) == (0, 0)
     assert {"loss", "mae", "val_loss", "val_mae"} == set(end.metrics)
+
+
+# Its own `compile`, and two optimizers: Keras' own one makes no step.
+TWO_OPTIMIZERS = """
+import numpy as np, tensorflow as tf, tf_keras as keras
+class Two(keras.Model):
+    def compile(self, *optimizers):
+        super().compile()
+        self.optimizers = optimizers
+    def train_step(self, data):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((data[1] - self(data[0])) ** 2)
+        for optimizer, pair in zip(self.optimizers, zip(tape.gradient(loss, self.weights), self.weights)):
+            optimizer.apply_gradients([pair])
+        return {"loss": loss}
+entry = keras.Input((4,))
+model = Two(entry, keras.layers.Dense(1)(entry))
+model.compile(keras.optimizers.SGD(), keras.optimizers.Adam())
+for epochs, batch in ((2, 8), (3, 4)):
+    model.fit(np.ones((64, 4), "f"), np.ones((64, 1), "f"), batch_size=batch, epochs=epochs, verbose=0)
+"""
+
+
+async def test_each_fit_counts_its_own_steps(harness: Harness) -> None:
+    program = harness.make(sys.executable, script(harness, TWO_OPTIMIZERS))
+    await program.start(ENVIRONMENT, harness.on_exit)
+    assert (await harness.end(program, PATIENCE)).code == 0
+    end = program.snapshot()
+    assert (end.epoch, end.epochs, fit_step(end), end.steps_per_epoch) == (3, 3, 48, 16)
+    assert (end.step, end.first_step) == (16 + 48, 0), "the steps of the program rise"
 
 
 @pytest.mark.slow_fault
