@@ -49,3 +49,30 @@ def test_a_program_does_not_wait_for_the_end_of_its_input(tmp_path: Path, prepar
         command, env={**os.environ, **told}, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout.split()) == (0, ["dropped", "told"]), done.stderr[-2000:]
+
+
+HANDLER = """
+import atexit, threading
+called, told = threading.Event(), threading.Event()
+atexit.register(lambda: (print("handler", flush=True), told.set()))  # what the destructor waits for
+import tensorflow as tf
+def wait(x):
+    if int(x) == 1:
+        called.set()
+        told.wait()
+    return x
+iterator = iter(tf.data.Dataset.range(9).map(lambda x: tf.py_function(wait, [x], tf.int64), num_parallel_calls=2))
+next(iterator)
+called.wait()
+del iterator
+"""
+
+
+def test_the_programs_own_exit_handlers_do_not_wait_for_the_iterators(tmp_path: Path) -> None:
+    os.close(progress_reader.create(tmp_path / "page"))
+    told = {"PYTHONPATH": hooks.python_path(""), hooks.PROGRESS: str(tmp_path / "page"), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", HANDLER]
+    done = subprocess.run(
+        command, env={**os.environ, **told}, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "handler\n"), done.stderr[-2000:]

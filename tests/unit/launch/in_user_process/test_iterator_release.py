@@ -120,6 +120,28 @@ def test_the_end_of_the_process_waits_for_the_threads(iterator: Any, release: Re
     assert died == [THERE, HERE]
 
 
+def test_the_end_of_the_process_waits_for_a_moment_only(
+    iterator: Any, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iterator_release, "END_SECONDS", 0.1)
+    died: list[str] = []
+    told = threading.Event()
+
+    class Slow(Handle):
+        def __del__(self) -> None:
+            told.wait(30)
+            super().__del__()
+
+    for _ in range(5):
+        iterator(Slow(died))
+    began = time.monotonic()
+    release.finish()
+    assert time.monotonic() - began < 5
+    assert died == []
+    told.set()
+    assert wait_for_one(died) == THERE
+
+
 def test_in_a_forked_process_a_handle_dies_at_once(iterator: Any, release: Release) -> None:
     died: list[str] = []
     one = iterator(Handle(died))

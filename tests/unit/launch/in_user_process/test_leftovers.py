@@ -69,31 +69,3 @@ def test_a_file_of_another_process_is_not_noted(record: Path, tmp_path: Path) ->
     stand_in.audit("open", f"{tmp_path}/opened", "w", 0)
     assert record.read_bytes() == b"t%b/new\0" % bytes(tmp_path)
     assert stand_in.platform == sys.platform
-
-
-def test_another_cache_of_tensorflow_is_left_alone(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    class CacheDataset:
-        def __init__(self, source: object, directory: str) -> None:
-            """As it may be one day."""
-
-    before = CacheDataset.__init__
-    leftovers._extend_cache(types.SimpleNamespace(CacheDataset=CacheDataset), Record(str(record)))
-    assert CacheDataset.__init__ is before
-    assert "the lock of a cache in a file may stay after a kill" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("filename", "noted"),
-    [("/c", b"c/c\0"), (Path("/c"), b"c/c\0"), (b"/c", b"c/c\0"), ("", b""), ("gs://b/c", b""), (object(), b"")],
-)
-def test_a_cache_in_a_file_is_noted(record: Path, filename: object, noted: bytes) -> None:
-    made = []
-
-    class CacheDataset:
-        def __init__(self, input_dataset: object, filename: object, name: object = None) -> None:
-            made.append(filename)
-
-    leftovers._extend_cache(types.SimpleNamespace(CacheDataset=CacheDataset), Record(str(record)))
-    CacheDataset(None, filename)
-    assert made == [filename]
-    assert record.read_bytes() == noted

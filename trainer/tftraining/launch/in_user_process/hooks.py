@@ -7,6 +7,7 @@ must import next to nothing, never fail, and never disturb the user's code.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 
@@ -36,12 +37,19 @@ def install() -> None:
         sys.stderr.write(legacy_keras.APPLIED + "\n")
     _environment = dict(os.environ)  # with legacy.apply's change, which a fork of the warm interpreter already has
     import_fallback.install(PACKAGE)
+    atexit.register(_finish)  # before any handler of the program, and so called behind them
     if path := os.environ.get(PROGRESS):
         leftovers.install(path)
         try:
             stack_dump.register_handler(path)
         except OSError:
             return  # the progress page of a process that outlived its round is gone
+
+
+def _finish() -> None:
+    """At the end of the process: wait for our threads in TensorFlow."""
+    if (release := sys.modules.get(f"{__package__}.iterator_release")) is not None:
+        release.finish()
 
 
 def arm_before_tensorflow() -> None:
@@ -61,11 +69,11 @@ def arm() -> None:
 
 
 def _arm() -> None:
-    from . import gpu_hook, iterator_release, keras_hook, leader_hook, leftovers  # noqa: PLC0415
+    from . import cache_hook, gpu_hook, iterator_release, keras_hook, leader_hook  # noqa: PLC0415
 
     iterator_release.install()
     if page := _environment.get(PROGRESS):
-        leftovers.install_cache(page)
+        cache_hook.install(page)
     own = tracker()
     keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
     if own is not None:

@@ -6,13 +6,13 @@ the time between two tunings doubles up to 60 s. `fit` drops an iterator when it
 new one, and waits there: 0 to 37 s were seen. So the last reference is dropped in a thread of its own, which waits in
 TensorFlow without the interpreter's lock. The buffers are free before that wait.
 
-The process waits at its end for these threads, as it would have waited before, because TensorFlow must not be torn down
-under them. This module must never fail, and must not import TensorFlow.
+The process waits at its end for these threads, for TensorFlow should not be torn down under them: behind the program's
+own exit handlers (hooks.py), and not for long, because it may have been told to stop and have a few seconds in all. An
+end with threads that still wait has done no harm. This module must never fail, and must not import TensorFlow.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import functools
 import os
@@ -42,6 +42,7 @@ SURFACES = {
 NAME = "tftraining-release"  # of the threads
 PATIENCE_SECONDS = 5.0  # for the other holders of a handle, such as the functions of a dataset that dies with it
 PAUSE_SECONDS = 0.02
+END_SECONDS = 2.0  # for which the end of the process waits; launcher.terminationGraceSeconds is 5 by default
 _HOLDERS = 2  # of a reference that nobody else holds: a list, and the call that counts
 
 
@@ -63,7 +64,6 @@ class Release:
             with contextlib.suppress(RuntimeError):  # the limit of threads: iterators die as they would without us
                 dispatcher.start()
                 self._dispatcher = dispatcher
-                atexit.register(self.finish)
 
     def take(self, reference: Any) -> None:
         """Drop a reference later. The caller drops its own at once, in a process that has forked or ends, too."""
@@ -72,14 +72,15 @@ class Release:
             self._queue.put(reference)
 
     def finish(self) -> None:
-        """Take no more, and wait until all references are dropped."""
+        """Take no more, and wait until all references are dropped, for END_SECONDS at most."""
         dispatcher, self._dispatcher = self._dispatcher, None
         if dispatcher is not None and self._pid == os.getpid():
             self._ending.set()
             self._queue.put(None)
-            dispatcher.join()
+            deadline = time.monotonic() + END_SECONDS
+            dispatcher.join(END_SECONDS)
             for thread in self._threads:
-                thread.join()
+                thread.join(max(0.0, deadline - time.monotonic()))
 
     def _dispatch(self) -> None:
         """Start a thread for each reference: one that waits must not keep the buffers of the next one."""
@@ -104,9 +105,20 @@ class Release:
         held.clear()
 
 
+_release: Release | None = None  # of this process
+
+
 def install() -> None:
     """Extend TensorFlow, now or when it is imported."""
-    after_import(frozenset(SURFACES), functools.partial(_extend, Release()))
+    global _release  # noqa: PLW0603  # one process
+    _release = Release()
+    after_import(frozenset(SURFACES), functools.partial(_extend, _release))
+
+
+def finish() -> None:
+    """Wait for the threads; at the end of the process."""
+    if _release is not None:
+        _release.finish()
 
 
 def _extend(release: Release, module: Any) -> None:

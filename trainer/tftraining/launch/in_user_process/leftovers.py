@@ -19,7 +19,6 @@ SUFFIX = ".left"  # of the record, after the path of the progress page
 TEMPORARY, CACHE = b"t", b"c"  # the first byte of an entry; a NUL ends it
 LIMIT_BYTES, MOST_BYTES = 1 << 16, 1 << 20  # the record is shortened first at this size, and never grows beyond that
 EVENTS = ("tempfile.mkdtemp", "tempfile.mkstemp")
-CACHE_MODULE = "tensorflow.python.data.ops.cache_op"
 
 
 class Record:
@@ -84,52 +83,12 @@ def install(page: str) -> None:
         sys.meta_path.insert(0, _Finder(record))
 
 
-def install_cache(page: str) -> None:
-    """Note the files of caches; called with the import of TensorFlow."""
-    from .import_hook import after_import  # noqa: PLC0415
-
-    record = Record(page + SUFFIX)
-    after_import(frozenset({CACHE_MODULE}), lambda module: _extend_cache(module, record))
-
-
 def _extend(module: Any, record: Record) -> None:
     """Extend tempfile, unless it is another one than we know."""
     makers = [getattr(module, name, None) for name in ("mkdtemp", "_mkstemp_inner")]
     used = [set(getattr(getattr(each, "__code__", None), "co_names", ())) for each in makers]
     if getattr(module, "_sys", None) is sys and all({"_sys", "audit"} <= each for each in used):
         module._sys = _Sys(record)
-
-
-def _extend_cache(module: Any, record: Record) -> None:
-    from .surface import Part, Surface  # noqa: PLC0415
-
-    surface = Surface(
-        "the lock of a cache in a file may stay after a kill",
-        (Part(CACHE_MODULE, "CacheDataset.__init__", "self input_dataset filename name"),),
-    )
-    if not surface.holds({CACHE_MODULE: module}):
-        return
-    import functools  # noqa: PLC0415
-
-    begin = module.CacheDataset.__init__
-
-    @functools.wraps(begin)
-    def initialize(self: Any, input_dataset: Any, filename: Any, name: Any = None) -> None:
-        _note_cache(record, filename)
-        begin(self, input_dataset, filename, name)
-
-    module.CacheDataset.__init__ = initialize
-
-
-def _note_cache(record: Record, filename: Any) -> None:
-    """Note a cache in a file of a directory; its name may be a tensor."""
-    try:
-        value = filename.numpy() if hasattr(filename, "numpy") else filename
-        path = os.fsencode(value)
-        if path and b"://" not in path:
-            record.note(CACHE, os.path.abspath(path))
-    except Exception:  # a symbol in a graph
-        return
 
 
 class _Finder:
