@@ -12,6 +12,7 @@ import msgspec
 from tftraining_api.model.template import check_template
 from tftraining_client.errors import UserError
 from tftraining_client.tfjob.notes import Json, Notes, items, mapping
+from tftraining_client.tfjob.repeatability import unrepeatable
 from tftraining_client.tfjob.replicas import Replicas
 from tftraining_client.tfjob.selectors import renamed_selectors
 
@@ -108,6 +109,11 @@ def _set_command(container: Json, entrypoint: Sequence[str], where: str, notes: 
             f"{where}.spec.containers[{CONTAINER}].command",
             "is a shell: a restart imports TensorFlow anew; with [python, train.py, …] a restart takes one to two "
             "seconds",
+        )
+    for words, fix in unrepeatable(container["command"], arguments):
+        notes.add(
+            f"{where}.spec.containers[{CONTAINER}].command",
+            f"`{words}` fails when it runs again: a restart runs the command again in the same container. Write {fix}",
         )
 
 

@@ -251,3 +251,12 @@ def test_a_file_without_a_tfjob_and_one_that_is_refused(tmp_path: Path, capsys: 
     file.write_text(yaml.safe_dump(raw))
     assert main(["convert", str(file)]) == 2
     assert "the converted job is refused; correct the TFJob: " in capsys.readouterr().err
+
+
+def test_a_command_that_a_restart_cannot_repeat_is_named() -> None:
+    raw = tfjob("workers")
+    (container,) = raw["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
+    container["command"], container["args"] = ["sh", "-c", "git clone x src && python src/train.py"], []
+    (told,) = [each.text for each in convert(raw).notes if "runs again" in each.text]
+    assert told.startswith("`git clone x src` fails when it runs again")
+    assert told.endswith("Write rm -rf of the directory before it, or spec.code.git")
