@@ -86,7 +86,9 @@ def announce_backups(context: Context, draft: Draft) -> Draft:
     had_backups = told is None and before is not None and before.backup is not None
     if report.on:
         return _with_backups(context, draft, report, is_known=had_backups)
-    why, was_on = report.reason or report.resumes_at_reason, had_backups or status.is_true(MEMORY_BACKUP)
+    # A program that starts has no backups yet, and may have told why it will not resume at the step.
+    why = report.reason or (report.resumes_at_reason if report.resumes_at == "Storage" else "")
+    was_on = had_backups or status.is_true(MEMORY_BACKUP)
     # Launchers of the version before say nothing of a job that has never had a backup.
     if not why or not (told or was_on or report.resumes_at):
         return draft

@@ -88,6 +88,7 @@ def test_programs_that_start_again_have_not_told_yet_and_change_nothing() -> Non
     cluster = training(resumesAt="Step")
     before = condition(cluster)
     report(cluster, on=False, resumesAt="")
+    report(cluster, on=False, resumesAt="Epoch", resumesAtReason=GENERATOR)
     report(cluster, on=True, resumesAt="")
     assert condition(cluster) == before
 
