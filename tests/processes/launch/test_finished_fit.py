@@ -84,7 +84,7 @@ fail_once()
 second = model.fit(data, epochs=2, callbacks=[backup, Note()], verbose=0)
 """
 
-# Skips what it finds done: the same line is another training each time, and never to be taken for the last one.
+# Skips what it finds done.
 SKIPS = """
 for fold in range(2):
     if os.path.exists(f"{directory}/fold-{fold}.h5"):
@@ -94,6 +94,46 @@ for fold in range(2):
     model.save_weights(f"{directory}/fold-{fold}.weights.h5")
     os.rename(f"{directory}/fold-{fold}.weights.h5", f"{directory}/fold-{fold}.h5")
     fail_once()
+"""
+
+ONE_LINE = """
+def train(rate):
+    model = make()
+    model.optimizer.learning_rate = rate
+    end(model, model.fit(data, epochs=2, callbacks=[backup, Note()], verbose=0))
+train(0.1), train(0.001)
+fail_once()
+"""
+
+EDITED = """
+rate = 0.1
+model = make()
+model.optimizer.learning_rate = rate
+end(model, model.fit(data, epochs=2, callbacks=[backup, Note()], verbose=0))
+if rate == 0.1:
+    text = open(__file__).read()
+    open(__file__, "w").write(text.replace("rate = 0.1", "rate = 0.2", 1))
+    raise RuntimeError("found a wrong rate")
+"""
+
+# All folds on one directory; killed in the last one, if at all. (No BatchNormalization: each replica has statistics of
+# its own, and a checkpoint has their mean.)
+FOLDS = """
+def make():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    return model
+class Kill(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if killed and (fold, epoch, task) == (2, 2, 0) and not os.path.exists(f"{directory}/failed-0"):
+            note("failed", "once")
+            os.kill(os.getpid(), 9)
+for fold in range(3):
+    keras.utils.set_random_seed(fold)
+    with strategy.scope():
+        model = make()
+    model.fit(data.skip(fold), epochs=3, callbacks=[backup, Note(), Kill()], verbose=0)
+    note("scores", str(model.evaluate(data.take(fold + 1), verbose=0)))
 """
 
 EARLY = """
@@ -137,7 +177,7 @@ class Outcome:
     def left(self) -> list[str]:
         """What is left of the copies, and of the list of them."""
         found = [str(path.relative_to(self.gang.directory)) for path in self.gang.directory.rglob("*")]
-        return [path for path in found if "finished" in path or "workertemp" in path]
+        return [path for path in found if "finished" in path or "aside" in path or "workertemp" in path]
 
 
 def run(place: Path, text: str, workers: int = 1, **options: Any) -> Outcome:
@@ -215,10 +255,48 @@ def test_the_next_fit_with_the_backup_directory_trains(place: Path, keras: str) 
 
 
 @pytest.mark.slow_fault
-def test_a_program_that_skips_finished_work_is_left_alone(place: Path) -> None:
+def test_a_program_that_skips_finished_work_takes_no_other_end(place: Path) -> None:
     outcome = run(place, head(LEGACY) + SKIPS)
     assert outcome.codes == {"worker-0": 0}, outcome.log
     assert outcome.epochs() == [0, 1, 0, 1], outcome.log
+
+
+@pytest.mark.parametrize("keras", [LEGACY, pytest.param(KERAS_3, marks=pytest.mark.slow_fault)])
+def test_two_fits_on_one_line_each_have_their_own_end(place: Path, keras: str) -> None:
+    outcome = run(place, head(keras) + ONE_LINE)
+    first, second, *again = outcome.ends()
+    assert again == [first, second] and first != second, outcome.log
+    assert outcome.epochs() == [0, 1, 0, 1], outcome.log
+
+
+@pytest.mark.slow_fault
+def test_an_edited_program_trains_and_a_line_says_so(place: Path) -> None:
+    outcome = run(place, head(LEGACY) + EDITED)
+    assert outcome.epochs() == [0, 1, 0, 1], outcome.log
+    first, second = outcome.ends()
+    assert first != second
+    assert outcome.log.count("the program or its packages have changed since: this one trains") == 1, outcome.log
+    assert outcome.left() == []
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize(("keras", "workers"), [(LEGACY, 1), (LEGACY, 2), (KERAS_3, 1)])
+def test_folds_on_one_directory_have_the_scores_of_the_undisturbed_run(
+    place: Path, monkeypatch: pytest.MonkeyPatch, keras: str, workers: int
+) -> None:
+    seen = {}
+    for killed in (False, True):
+        (part := place / str(killed)).mkdir()
+        monkeypatch.setenv("TFTRAINING_DIR", str(part / "job"))
+        strategy = "MultiWorkerMirroredStrategy" if workers > 1 else "get_strategy"
+        begin = f"{keras}\nkilled = {killed}\nstrategy = tf.distribute.{strategy}()"
+        outcome = run(part, head(begin) + FOLDS, workers)
+        assert set(outcome.codes.values()) == {0}, outcome.log
+        seen[killed] = [outcome.lines("scores", worker) for worker in range(workers)]
+        assert outcome.epochs() == [0, 1, 2] * 3, outcome.log
+        assert outcome.left() == []
+    assert [each[-3:] for each in seen[True]] == seen[False]
+    assert seen[True][0][:2] == seen[False][0][:2]
 
 
 @pytest.mark.slow_fault
