@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.exact import page
-from tests.exact.cells import Cell
+from tests.exact.cells import PARTS, Cell
 from tests.exact.compare import Verdict, judge
 from tests.exact.direct import Direct, Interpreter
 from tests.exact.draw import cells
@@ -53,6 +53,9 @@ class Runs:
             place = self._place / f"{self._number}-undisturbed"
             if failed := self._driver(cell).run(cell, place, backups=False):
                 raise RuntimeError(f"undisturbed: {failed}\n{_output(place)[-3000:]}")
+            rounds = (place / "job" / "resumed-0").read_text().count("\n")
+            if rounds != PARTS.get(cell.shape, 1):
+                raise RuntimeError(f"undisturbed: something has restarted it\n{_output(place)[-3000:]}")
             self._undisturbed[cell] = place / "job"
         return self._undisturbed[cell]
 

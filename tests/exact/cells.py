@@ -16,6 +16,7 @@ STEP, ANEW, EPOCH, STORAGE = "Step", "StepDrawnAnew", "Epoch", "Storage"
 KINDS = (STEP, ANEW, EPOCH, STORAGE)  # the best one first
 BATCH = 8
 FOLDS = 3
+PARTS = {"two-fits": 2, "one-line": 2, "folds": FOLDS}  # calls of `fit`; of other shapes 1
 POINTS = ("batch", "epoch_begin", "epoch_end", "validation")
 
 

@@ -198,9 +198,21 @@ def _results(one: dict[str, Any], other: dict[str, Any], where: str) -> list[Dif
         if a["iterations"] != b["iterations"]:
             found.append(Difference("totals", f"{where}, part {number}: {a['iterations']} steps, {b['iterations']}"))
     for name in one["files"].keys() | other["files"].keys():
-        if _differ(a := one["files"].get(name), b := other["files"].get(name)):
+        a, b = _rows(one["files"].get(name)), _rows(other["files"].get(name))
+        if _differ(a, b):
             found.append(Difference("file", f"{where}, {name}: {_short(a, b)}"))
     return found
+
+
+def _rows(content: object) -> object:
+    """The content of a file; of text the rows, once each if all members of a gang write into one file."""
+    return content if not isinstance(content, str) or "\n" not in content else "\n".join(_once(content.splitlines()))
+
+
+def _once(rows: list[str]) -> list[str]:
+    """Rows without those that another member has written too: each is there as often as the first one, the head."""
+    members = max(1, rows.count(rows[0]))
+    return [row for number, row in enumerate(rows) if rows[:number].count(row) % members == 0]
 
 
 def _history(a: dict[str, Any], b: dict[str, Any], where: str) -> list[Difference]:

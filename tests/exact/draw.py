@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tests.exact.cells import CALLBACKS, FOLDS, INPUTS, MODELS, Cell, Kill
+from tests.exact.cells import CALLBACKS, INPUTS, MODELS, PARTS, Cell, Kill
 
 MOST_KILLS = 4
 # A loop of its own finds its position by `skip`: inputs for which that is right.
@@ -89,7 +89,7 @@ def possible(cell: Cell, given: Sequence[str] | dict[str, object] = ()) -> Cell:
 
 
 def _kills(chance: random.Random, cell: Cell) -> tuple[Kill, ...]:
-    parts = {"two-fits": 2, "one-line": 2, "folds": FOLDS}.get(cell.shape, 1)
+    parts = PARTS.get(cell.shape, 1)
     first = int(cell.shape == "initial-epoch")
     found = []
     for _ in range(chance.randint(1, MOST_KILLS)):
