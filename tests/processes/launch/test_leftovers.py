@@ -56,6 +56,41 @@ async def test_a_restart_meets_no_temporary_file_of_the_dead_program(lab: Lab, w
     assert (lab.work / "script.py").exists(), "no link is followed"
 
 
+SHARES = """
+import glob, os, signal
+from multiprocessing import shared_memory
+mine = shared_memory.SharedMemory(create=True, size=1000, name=os.environ['NAME'])
+other = shared_memory.SharedMemory(create=True, size=1000)
+attached = shared_memory.SharedMemory(name=os.environ['NAME'] + '-other')
+again = shared_memory.SharedMemory(create=True, size=1000, name=os.environ['NAME'] + '-again')
+again.unlink()
+os.close(os.open('/dev/shm/' + os.environ['NAME'] + '-again', os.O_CREAT))
+print(other.name, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_a_restart_meets_no_shared_memory_of_the_dead_program(lab: Lab, warm: bool) -> None:
+    name, shared = f"tests-{os.getpid()}", Path("/dev/shm")
+    others = [shared / f"{name}-other", shared / f"{name}-again"]
+    others[0].write_bytes(bytes(1000))
+    lab.extra["NAME"] = name
+    lab.script(SHARES)
+    program = lab.make("python", "script.py", warm=warm)
+    await program.prepare(lab.environment())
+    made = []
+    try:
+        for _ in range(2):
+            made.append(shared / (await lab.go(program)).lines[0])  # a name that exists would be an error
+            others[1].unlink()
+        others[1].touch()
+        assert [each.exists() for each in (*made, *others, shared / name)] == [False, True, True, True, True]
+    finally:
+        for each in (*made, *others, shared / name):
+            each.unlink(missing_ok=True)
+
+
 CACHES = """
 import os, signal, sys
 import tensorflow as tf

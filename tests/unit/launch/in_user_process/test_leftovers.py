@@ -57,7 +57,7 @@ def test_another_tempfile_is_left_alone(record: Path) -> None:
         """As it may be one day."""
 
     module = types.SimpleNamespace(_sys=sys, mkdtemp=without_audit, _mkstemp_inner=tempfile._mkstemp_inner)  # type: ignore[attr-defined]
-    leftovers._extend(module, Record(str(record)))
+    leftovers._extend_tempfile(module, Record(str(record)))
     assert module._sys is sys
 
 

@@ -1,5 +1,5 @@
 """Removes, before a restart, what the dead program has left and a new container would not have: its temporary files,
-and the locks of tf.data's caches.
+its segments of shared memory, and the locks of tf.data's caches.
 
 The program names them (in_user_process/leftovers.py). Only what is this member's alone is removed: temporary files on
 the disk of the container itself, and caches there or in a volume that lives and dies with the pod. This module must
@@ -18,7 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tftraining.launch.in_user_process.leftovers import CACHE, MOST_BYTES, SUFFIX, TEMPORARY
+from tftraining.launch.in_user_process.leftovers import (
+    CACHE,
+    MOST_BYTES,
+    SEGMENT,
+    SHARED_MEMORY,
+    SUFFIX,
+    TEMPORARY,
+    path_of,
+)
 
 PATIENCE_SECONDS = 1.0  # for which a start waits; the removal of more goes on beside the program
 ROOT = Path("/")
@@ -133,13 +141,15 @@ class Leftovers:
     def _remove(self, entries: Sequence[bytes]) -> None:
         mounts = _read_mounts()
         for entry in dict.fromkeys(entries):
-            named = Path(os.fsdecode(entry[1:]))
+            named = Path(os.fsdecode(path_of(entry)))
             if not named.is_absolute() or named.name in ("", ".."):
                 continue
             path = named.parent.resolve() / named.name
-            if entry[:1] == TEMPORARY and self._own.has_temporary(path, mounts):
+            kind = entry[:1]
+            temporary = kind == TEMPORARY and self._own.has_temporary(path, mounts)
+            if temporary or (kind == SEGMENT and _is_segment(path, entry)):
                 _remove_own(path)
-            elif entry[:1] == CACHE and (shards := _incomplete_shards(path)):
+            elif kind == CACHE and (shards := _incomplete_shards(path)):
                 self._free_cache(path, shards, mounts)
 
     def _free_cache(self, path: Path, shards: Sequence[Path], mounts: Sequence[Mount]) -> None:
@@ -162,6 +172,17 @@ def _incomplete_shards(cache: Path) -> list[Path]:
             found.sort(key=lambda each: each.suffix != ".lockfile")
             return found if found and found[0].suffix == ".lockfile" else []
     return []
+
+
+def _is_segment(path: Path, entry: bytes) -> bool:
+    """Whether this is the segment of shared memory that the entry tells of, and no later one of its name."""
+    try:
+        return (
+            path.parent == Path(os.fsdecode(SHARED_MEMORY))
+            and b"s%d/" % path.lstat().st_ino == entry[: entry.find(b"/") + 1]
+        )
+    except OSError:
+        return False
 
 
 def _remove_own(path: Path) -> None:
