@@ -66,6 +66,11 @@ class Surface(NamedTuple):
         return not missing
 
 
+def names_used(cls: Any) -> set[str]:
+    """All attribute names that the methods of a class use; none without a class."""
+    return {name for code in _codes(cls) for name in code.co_names} if isinstance(cls, type) else set()
+
+
 def _parameters(method: Any) -> list[str] | None:
     """The names of all parameters of a Python function; None for anything else."""
     code = getattr(_unwrapped(method), "__code__", None)

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from . import copy_file, interval, room
 from .copy_report import OTHER_MEMBER, Report
 from .copy_request import Request
-from .member_sums import Sums
-from .settings import Settings
+from .input_kind import STORAGE
+from .member_sums import Sums, Totals
+from .settings import SOURCE, Settings
+from .variable_values import Unsupported
 
 _OFF = interval.LARGEST + 1  # the vote against any further copy
 FETCH_SECONDS = 660.0  # for the launcher to fetch the copy from another member: it gives up earlier
@@ -28,8 +30,17 @@ class State(Protocol):
 
     size: int
 
+    def complete(self) -> None:
+        """The training has created all that it needs: measure `size` anew."""
+
     def grown(self) -> bool:
-        """Whether there are more values than when `size` was measured."""
+        """Whether there are other values than when `size` was measured."""
+
+    def is_finite(self) -> bool:
+        """Whether all values are finite numbers."""
+
+    def gather(self, totals: Totals) -> None:
+        """Learn the sums over all members that the next copy has: a collective."""
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         """What `copy_to` and `restore_from` need to use this buffer from byte `start` on."""
@@ -37,24 +48,28 @@ class State(Protocol):
     def copy_to(self, views: list[Any]) -> None:
         """Copy all values into the buffer."""
 
-    def restore_from(self, views: list[Any]) -> None:
-        """Take all values from the buffer, and share no memory with it."""
+    def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:
+        """Take all values from the buffer, and share no memory with it. `own`: this member has made the copy;
+        `all_own`: each member has made its own."""
 
 
 class Copier:
-    """The copies of one training of this process, one of `members`. `sums`: the sums over all of them, a collective.
+    """The copies of one training of this process, one of `members`. `sums` and `totals`: over all of them, collectives.
 
-    The order of the calls: `use` or `cannot`, `find`, `agree`, `take` if that says so, and if `agreed`: `begin`; after
-    each batch `due` and `asked`, and then `copy` or `answer`; `end`.
+    The order of the calls: `use` or `cannot`, `agree`, and if `agreed`: `find`, `choose`, `take` if that says so, and
+    `begin`; after each batch `due` and `asked`, and then `copy` or `answer`; `end`.
     """
 
-    def __init__(self, settings: Settings, members: int, sums: Sums, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: Settings, members: int, sums: Sums, totals: Totals, log: Callable[[str], None]
+    ) -> None:
         self._settings = settings
         self._members = members
         self.sums = sums
+        self._totals = totals
         self._log = log
         self._state: State | None = None
-        self._identity = ""
+        self.identity = ""
         self._request = Request(settings.directory)
         self._slots: copy_file.Slots | None = None
         self._views: dict[int, list[Any]] = {}
@@ -62,6 +77,7 @@ class Copier:
         self._reserving: threading.Thread | None = None
         self._measured = interval.Measured()
         self._exponent = interval.FIRST
+        self._own = self._all_own = True  # the restored copy is this member's, and each member has its own
         self._begun = 0  # the step at which the training of this process began
         self._last = 0  # the step of the last copy that was due, at first the one behind which this process began
         self._waits = False  # for the end of the first epoch, or so many steps
@@ -83,7 +99,16 @@ class Copier:
 
     def use(self, state: State, identity: str) -> None:
         """Set the state, and the identity of the training: equal for all members, and after a restart."""
-        self._state, self._identity = state, identity
+        self._state, self.identity = state, identity
+
+    def agree(self, votes: Sequence[float] = ()) -> list[float]:
+        """Whether all make copies: a collective of all members, equal for all. Returns the sums of the `votes`."""
+        told = self.sums([float(not self.why_not), *votes])
+        self.agreed = round(told[0]) == self._members
+        if not self.agreed:
+            self.why_not = self.why_not or OTHER_MEMBER
+            self.report.tell(reason=self.why_not)
+        return told[1 : 1 + len(votes)]
 
     def find(self) -> copy_file.Copy | None:
         """This member's file of the copy that all hold; None without one, or if it is of another training."""
@@ -96,7 +121,7 @@ class Copier:
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._log(f"the copy in memory cannot be read: {describe(error)}")
             return None
-        if copy.head.get("identity") == self._identity and len(copy.state) == self._state.size:
+        if copy.head.get("identity") == self.identity and len(copy.state) >= self._state.size:
             return copy
         copy.close()
         self._log("the copy in memory is of another training or another program")
@@ -109,30 +134,26 @@ class Copier:
             self._log(f"the copy of step {step} could not be fetched from another member")
         return fetched
 
-    def agree(self, found: copy_file.Copy | None, newer: bool, number: int = 0) -> int | None:
-        """Whether all make copies, and whether all restore what they have `found`: a collective of all members.
+    def choose(self, found: copy_file.Copy | None, newer: bool, number: int = 0) -> int | None:
+        """Whether all restore what they have `found`: a collective of all members.
 
         `newer`: this member knows the storage, and the copy is not older. The answer is the `number` of such a member
         if all restore the copy, and None if none does.
         """
         exponent = found.exponent if newer and found is not None else 0
-        told = self.sums([float(each) for each in (not self.why_not, found is not None, newer, number, exponent)])
-        self.agreed = round(told[0]) == self._members
-        if not self.agreed:
-            self.why_not = self.why_not or OTHER_MEMBER
-            self.report.tell(reason=self.why_not)
-        if not self.agreed or round(told[1]) != self._members or not round(told[2]):
+        own = self._members == 1 or self._settings.source == SOURCE
+        told = self.sums([float(each) for each in (found is not None, newer, number, exponent, own)])
+        if round(told[0]) != self._members or not round(told[1]):
             return None
-        self._exponent = round(told[4] / told[2])  # one member or all of them have told it
-        return round(told[3] / told[2])
+        self._own, self._all_own = own, round(told[4]) == self._members
+        self._exponent = round(told[3] / told[1])  # one member or all of them have told it
+        return round(told[2] / told[1])
 
     def take(self, found: copy_file.Copy) -> None:
         """Restore the copy. Its errors end the program: the state is half restored, and the others have theirs."""
         assert self._state is not None
         begin = time.monotonic()
-        views = self._state.views(found.state, 0)
-        self._state.restore_from(views)
-        views.clear()
+        self._state.restore_from(self._state.views(found.state, 0), self._own, self._all_own)
         self.resumed = found.head
         self.restored_in = time.monotonic() - begin
         self.report.tell(
@@ -148,7 +169,7 @@ class Copier:
         self._begun = self._last = step
         self._waits = self.resumed is None and self._settings.wait_steps > 0
         kept = self._settings.restore if self.resumed is not None else None
-        self._slots = copy_file.Slots(self._settings.directory, self._state.size, kept)
+        self._slots = copy_file.Slots(self._settings.directory, None, kept)
         try:
             self._slots.clear()
         except OSError as error:
@@ -165,7 +186,7 @@ class Copier:
     def due(self, before: int, after: int) -> bool:
         """Whether a copy is due after the step `after`, when the one before the last batch was `before`.
 
-        Once it is a collective: when so much of the training is seen that its memory can be judged.
+        The first call behind the first epoch or 200 steps is a collective: the need of memory is known then.
         """
         if self._waits and after - self._begun < self._settings.wait_steps:
             return False
@@ -205,7 +226,13 @@ class Copier:
     def _judge(self) -> None:
         """Look whether there is memory for two copies."""
         limits, state = self._settings.limits, self._state
-        if self.why_not or limits is None or state is None:
+        if self.why_not or state is None:
+            return
+        try:
+            state.complete()
+        except Exception as error:
+            self.why_not = describe(error)
+        if self.why_not or limits is None:
             return
         need = copy_file.SLOTS * (copy_file.HEAD + state.size)
         resumed = self.resumed is not None
@@ -213,8 +240,9 @@ class Copier:
 
     def _reserve(self) -> None:
         assert self._slots is not None
+        assert self._state is not None
         try:
-            self._slots.reserve()
+            self._slots.reserve(self._state.size)
         except Exception as error:  # the others make copies until the next vote
             self.why_not = f"no memory for two copies: {describe(error)}"
 
@@ -231,12 +259,23 @@ class Copier:
         return self._measured.step_seconds()
 
     def judge(self, step: int, loss: float | None) -> bool:
-        """Whether the loss is a finite number, or unknown. LossIsNotFinite if it is none and no copy was due since a
-        restore: the restored state may be the cause. Call it before Keras saves a backup in the storage, too."""
-        finite = loss is None or math.isfinite(loss)
-        if not finite and self._turns == 0 and self.resumed is not None:
+        """Whether the state may be copied: the loss is a finite number or unknown, or all values of the state are.
+
+        LossIsNotFinite if neither is so, and no copy was due since a restore: the restored state may be the cause. Call
+        it before Keras saves a backup in the storage, too.
+        """
+        if loss is None or math.isfinite(loss) or self._is_state_finite():
+            return True
+        if self._turns == 0 and self.resumed is not None:
             raise LossIsNotFinite(_poisoned(loss, step, int(self.resumed["step"])))
-        return finite
+        return False
+
+    def _is_state_finite(self) -> bool:
+        """Whether the state has only finite numbers: the training has got over a loss that is none."""
+        try:
+            return self._state is not None and self._state.is_finite()
+        except Exception:  # a value of a type that NumPy does not know
+            return False
 
     def copy(self, step: int, where: Mapping[str, Any], loss: float | None = None) -> None:
         """Make a copy that is due, and vote if it is time to: all members call it at the same steps.
@@ -248,6 +287,8 @@ class Copier:
         self._last = step
         self._measured.stop(begin, step)
         finite = self.judge(step, loss)
+        if self._state is not None:
+            self._state.gather(self._totals)  # a collective, also of members that do not copy
         if finite:
             self._try_to_write(step, where)
         else:
@@ -273,7 +314,7 @@ class Copier:
     def _write(self, step: int, where: Mapping[str, Any]) -> None:
         assert self._slots is not None
         assert self._state is not None
-        if self._newest < 0 and self._state.grown():
+        if self._state.grown():
             raise Unsupported("the training has created variables")
         buffer = self._slots.begin()
         views = self._views.get(id(buffer))
@@ -281,7 +322,7 @@ class Copier:
         if views is None:
             views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
         self._state.copy_to(views)
-        told = {"identity": self._identity, "workers": self._members, "step": step, "exponent": self._exponent}
+        told = {"identity": self.identity, "workers": self._members, "step": step, "exponent": self._exponent}
         self._slots.commit(self._settings.round, step, {**where, **told, "time": time.time()})
         self._newest = step
 
@@ -354,6 +395,7 @@ class Copier:
         """Make no more copies, and free their memory. `why`: for the log; "" if the training is over."""
         if why:
             self._log(f"no backups in memory: {why}")
+            self.report.tell(resumesAt=STORAGE, resumesAtReason=why)
         self.agreed, self.why_not = False, why
         self._views.clear()
         if self._reserving is not None:
@@ -364,10 +406,6 @@ class Copier:
         except OSError as error:
             self._log(f"{error.filename}: {error.strerror}")
         self.report.tell_end(why or "the training has ended")
-
-
-class Unsupported(Exception):
-    """The state cannot be copied; the message says why."""
 
 
 class LossIsNotFinite(ArithmeticError):

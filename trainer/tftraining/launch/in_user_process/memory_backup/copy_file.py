@@ -88,11 +88,12 @@ def _head(text: mmap.mmap) -> dict[str, Any]:
 
 
 class Slots:
-    """The slots of a program that trains; `size` is the size of its state. `kept` is the copy that it has restored."""
+    """The slots of a program that trains. `kept` is the copy that it has restored."""
 
-    def __init__(self, directory: str, size: int, kept: tuple[int, int] | None) -> None:
+    def __init__(self, directory: str, size: int | None, kept: tuple[int, int] | None) -> None:
+        """`size`: of the state; None if it is known only when the memory is reserved."""
         self._directory = directory
-        self._size = HEAD + size
+        self._size = None if size is None else HEAD + size
         self._kept = kept
         self._files: list[tuple[str, mmap.mmap]] = []  # the next to be written first: the free ones, the oldest copy
 
@@ -104,8 +105,9 @@ class Slots:
             if name.startswith(("copy-", "free-", FAILED)) and name not in kept:
                 os.unlink(self._path(name))
 
-    def reserve(self) -> None:
-        """Reserve the memory of the slots. OSError if there is too little."""
+    def reserve(self, size: int | None = None) -> None:
+        """Reserve the memory of the slots, for a state of `size` bytes. OSError if there is too little."""
+        self._size = self._size if size is None else HEAD + size
         self.clear()
         kept = self._names()
         names = [*(f"free-{place}" for place in range(SLOTS - len(kept))), *kept]
@@ -124,7 +126,7 @@ class Slots:
 
     def _fits(self, copy: tuple[int, int]) -> bool:
         path = self._path(name_of(*copy))
-        return os.path.exists(path) and os.path.getsize(path) == self._size
+        return os.path.exists(path) and self._size in (None, os.path.getsize(path))
 
     def begin(self) -> mmap.mmap:
         """Take the oldest slot to write into; the state belongs behind the first HEAD bytes. OSError if it is gone."""
@@ -161,6 +163,7 @@ class Slots:
         self.clear()
 
     def _map(self, name: str) -> mmap.mmap:
+        assert self._size is not None
         fd = os.open(self._path(name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, self._size)

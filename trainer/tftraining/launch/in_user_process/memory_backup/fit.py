@@ -1,52 +1,99 @@
-"""One `fit` of tf_keras whose state is copied into memory: its place in the epochs and in the input, and its restore.
+"""One `fit` of tf_keras whose state is copied into memory: where it resumes, its place in the epochs and in the input.
 
 fit_hook.py calls it from Keras; copier.py makes the copies. docs/memory-backups-design.md says how the parts work
-together, and the invariants. Never fails a training: after an error there are no more copies, and Keras runs as usual.
+together, and the invariants. What is not known to be exact is not restored, and self_check.py looks at the rest.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .. import call_site
 from ..keras_backup import LegacyBackup
 from ..keras_hook import EPOCHS_DONE
-from . import copy_file
+from . import copy_file, input_kind, random_numbers, stored_state, variable_count
+from .callback_state import CallbackStates
 from .copier import Copier, describe
-from .input_position import Position, examples_in_a_step, supported
+from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
+from .input_position import Position, can_skip, examples_in_a_step
 from .keras_state import State
-from .member_sums import sums_over
+from .member_sums import sums_over, totals_over
 from .program_digest import program_digest
-from .resumed_position import Pace, Place, SkipCost, from_head, resume_at
+from .resumed_position import Gang, Place, from_head, resume_at
+from .self_check import Checks, ResumedTrainingDiffers
 from .settings import Settings
 
 STEP_IN_CHECKPOINT = "train_counter/.ATTRIBUTES/VARIABLE_VALUE"
+PATIENCE_SECONDS = 600.0  # then an epoch of an input that is not known to be reproducible has copies inside
+FIRST_LOOK = 16  # batches behind the begin of an epoch at which the members first look how long it takes
+FAR = 1 << 20  # batches
 _LOW = 1 << 20
+_TOLD = {
+    STEP: "at the step",
+    DRAWN_ANEW: "at the step, and the rest of the epoch is drawn anew",
+    EPOCH: "at the begin of the epoch",
+}
+
+
+class Unsaved:
+    """A `fit` without BackupAndRestore, in place of its backup."""
+
+    path = ""
+    saves_each_epoch = False
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        extended = model.distribute_strategy.extended
+        gang = extended._in_multi_worker_mode()
+        self.workers = int(extended._num_workers) if gang else 1
+        self.writes = bool(extended.should_checkpoint) if gang else True
+
+    def has_stopped(self) -> bool:
+        """Whether a callback has stopped the training."""
+        return bool(getattr(self._model, "stop_training", False))
 
 
 class Session:
     """The copies of one `fit` of this process."""
 
-    def __init__(self, settings: Settings, callbacks: Any, backup: LegacyBackup, log: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, callbacks: Any, backup: LegacyBackup | Unsaved, handler: Any) -> None:
         self._settings = settings
-        self._log = log
         self._callbacks = callbacks
         self._backup = backup
         self._model = callbacks.model
-        sums = sums_over(self._model.distribute_strategy, backup.workers)
-        self.copier = Copier(settings, backup.workers, sums, log)
+        self._handler = handler
+        strategy = self._model.distribute_strategy
+        self.copier = Copier(
+            settings, backup.workers, sums_over(strategy, backup.workers), totals_over(strategy, backup.workers), log
+        )
         self.copier.report.tell()  # no longer what an earlier program has told
+        self._replicas = int(strategy.num_replicas_in_sync)
         self._epoch = self._batch = self._step = 0
         self._first = 0  # the batch with which the present epoch begins or resumes
-        self._steps = 0  # of an epoch
+        self._steps = 0  # of an epoch; 0 if that is unknown
         self._due = self._asked = False  # copies that wait for the end of the epoch
-        self._examples: int | None = None  # in a step of all members
-        self._cost = SkipCost(None)
-        self.position: Position | None = None
+        self._examples = examples_in_a_step(handler, self._replicas)
+        self._kind = Kind(STORAGE)
+        self._state: State | None = None
+        self._states: CallbackStates | None = None
+        self._random = random_numbers.of_model(self._model)
+        self._saved: Any = None  # Keras' WorkerTrainingState
+        self._stored_backup = ""  # the newest backup that has its stored state
+        self._resumed: Mapping[str, Any] | None = None  # the head of the restored copy, or of the stored state
+        self._checks: Checks | None = None
+        self._position: Position | None = None
+        self._begins_anew: list[str] = []
+        self._inside = False  # copies are made inside an epoch of an input that is not known to be reproducible
+        self._began = 0.0  # the time at which this epoch first began, perhaps in an earlier process
+        self._began_here = 0.0
+        self._look_after = FIRST_LOOK
+        self._look_at: int | None = None
 
     def trains(self, model: Any) -> bool:
         """Whether it is this model that trains."""
@@ -54,46 +101,50 @@ class Session:
 
     # The begin.
 
-    def restore(self, saved: Any) -> bool:
-        """Restore the copy that all members hold, in place of Keras' restore of `saved`; False if Keras has to.
+    def prepare(self) -> None:
+        """Decide where a restart resumes, before callbacks begin: a collective of all members."""
+        kind, why_not = self._look()
+        if why_not:
+            self.copier.cannot(why_not)
+        not_at_step, anew = self.copier.agree([float(kind.at == EPOCH), float(kind.at == DRAWN_ANEW)])
+        if not self.copier.agreed:
+            return self.copier.report.tell(resumesAt=STORAGE, resumesAtReason=self.copier.why_not)
+        at = EPOCH if round(not_at_step) else DRAWN_ANEW if round(anew) else STEP
+        if at == DRAWN_ANEW and self._settings.required:
+            at = EPOCH
+        reason = kind.reason or ("" if at == kind.at else "the input of another member")
+        self._kind = replace(kind, at=at, reason=reason)
+        self.copier.report.tell(resumesAt=at, resumesAtReason=reason)
+        if at != STEP:
+            late = f", or at the step once an epoch takes {PATIENCE_SECONDS / 60:.0f} minutes"
+            log(f"a restart resumes {_TOLD[at]}{late * self._may_go_inside()}: {reason}")
+        return None
 
-        Every member of the round calls this, and every member agrees once.
-        """
-        found = self._look()
-        newest, count = self._stored(saved) if found is not None and self._backup.writes else (-1, 0)
-        newer = found is not None and self._backup.writes and found.step >= newest
-        saves = self.copier.agree(found, newer, count)
-        if saves is not None and found is not None:
-            self.copier.take(found)
-            if saves:  # or the next backup would overwrite the newest one, and with it the only one
-                saved.read_checkpoint_manager.checkpoint.save_counter.assign(saves)
-        if found is not None:
-            found.close()
-        return saves is not None
-
-    def _look(self) -> copy_file.Copy | None:
-        """Look whether this member can make copies; its own file of the copy that all hold, if that fits."""
+    def _look(self) -> tuple[Kind, str]:
+        """The kind of the input, and why this member can make no copies. Never raises: the others wait."""
         try:
             self._steps = int((getattr(self._callbacks, "params", None) or {}).get("steps") or 0)
-            state = State(self._model)
-            identity = self._identify(state)
-            if why := self._objection(identity):
-                self.copier.cannot(why)
-                return None
-            self.copier.use(state, identity)
-            return self.copier.find()
+            if why := self._objection():
+                return Kind(STORAGE), why
+            self._states = CallbackStates(self._callbacks, self._tell_anew)
+            self._state = State(self._model, self._states, self._random, self._epochs())
+            if not (identity := self._identify(self._state)):
+                return Kind(STORAGE), "the call of fit is in a loop, so another process cannot recognize it"
+            self.copier.use(self._state, identity)
+            self._states.before_begin()
+            kind = input_kind.kind_of(self._handler)
+            if not self._steps and kind.at != EPOCH:
+                kind = Kind(EPOCH, "the number of steps in an epoch is unknown")
+            return kind, ""
         except Exception as error:
-            self.copier.cannot(describe(error))
-            return None
+            return Kind(STORAGE), describe(error)
 
-    def _objection(self, identity: str) -> str:
+    def _objection(self) -> str:
         """Why there can be no copies in this `fit`; "" if there can."""
         if getattr(self._model.distribute_strategy, "_should_use_with_coordinator", False):
             return "ParameterServerStrategy is not supported"
-        if self._steps < 2:
-            return "the number of steps in an epoch is unknown, or 1"
-        if not identity:
-            return "the call of fit is in a loop, so another process cannot recognize it"
+        if isinstance(self._backup, Unsaved) and self._handler._initial_epoch:
+            return "the program passes an initial_epoch of its own, without BackupAndRestore"
         return ""
 
     def _identify(self, state: State) -> str:
@@ -104,106 +155,241 @@ class Session:
         epochs = (getattr(self._callbacks, "params", None) or {}).get("epochs")
         return call_site.identity(sys._getframe(), epochs, self._backup.path, state.signature(), program_digest())
 
-    def _stored(self, saved: Any) -> tuple[int, int]:
+    def _tell_anew(self, name: str, why: str = "it has no get_state and set_state that return data") -> None:
+        """Say, once, what begins anew at a restart."""
+        self._begins_anew.append(name)
+        self.copier.report.tell(beginsAnew=self._begins_anew[:8])
+        log(f"at a restart the state of {name} begins anew: {why}")
+
+    def restore(self, saved: Any) -> bool:
+        """Restore the copy that all members hold, in place of Keras' restore of `saved`, which is None without
+        BackupAndRestore; False if Keras has to. Every member of the round calls this, and all agree twice."""
+        self._saved = saved
+        if not self.copier.agreed:
+            return False
+        found, place = self._find()
+        newest, count = self._stored() if found is not None and self._backup.writes else (-1, 0)
+        newer = found is not None and self._backup.writes and found.step >= newest
+        saves = self.copier.choose(found, newer, count)
+        if saves is not None and found is not None:
+            self.copier.take(found)
+            if (
+                saves and saved is not None
+            ):  # or the next backup would overwrite the newest one, and with it the only one
+                saved.read_checkpoint_manager.checkpoint.save_counter.assign(saves)
+            self._resume(found.head, place)
+        elif found is not None:
+            found.close()
+        return saves is not None
+
+    def _find(self) -> tuple[copy_file.Copy | None, Place]:
+        """The copy, if this `fit` can go on where it was made, and that place. Never raises: the others wait."""
+        nowhere = Place(0, 0, 0, 0)
+        try:
+            if (found := self.copier.find()) is None:
+                return None, nowhere
+            if (place := self._place(found.head)) is not None and not self._lacks_trace(found):
+                return found, place
+            log("the place of the copy in memory does not exist in this gang or input")
+        except Exception as error:
+            log(f"the copy in memory cannot be used: {describe(error)}")
+        return None, nowhere
+
+    def _lacks_trace(self, found: copy_file.Copy) -> bool:
+        """Whether the copy has variables that only the first step of a program that runs eagerly can create."""
+        return bool(found.head.get("lateState")) and bool(self._model.run_eagerly)
+
+    def _place(self, head: Mapping[str, Any]) -> Place | None:
+        """Where this `fit` resumes from a copy or a backup with this head; None if it cannot."""
+        place, then = from_head(head)
+        if self._kind.at == EPOCH:
+            inside = bool(head.get("inside")) and self._may_go_inside()
+            if not inside:
+                return Place(place.epoch, 0, 0, 0) if place.batch == 0 else None
+        elif then.workers == self._backup.workers and head.get("input") != self._kind.digest and place.batch:
+            if self._settings.required:
+                return None
+            self.copier.report.tell(resumesAt=DRAWN_ANEW, resumesAtReason="the input differs from that of the copy")
+            log("the input differs from that of the copy: the rest of this epoch is drawn anew")
+        now = Gang(self._backup.workers, self._steps, self._examples)
+        return resume_at(place, then, now, anew=bool(self._handler._adapter.should_recreate_iterator()))
+
+    def _stored(self) -> tuple[int, int]:
         """The step of the newest backup in the storage, and the number of times it was saved; -1 and 0 for none."""
         latest, step = "", -1
         try:
-            latest = saved.read_checkpoint_manager.latest_checkpoint or ""
+            latest = self._latest()
             reader = sys.modules["tensorflow"].train.load_checkpoint(latest) if latest else None
             step = int(reader.get_tensor(STEP_IN_CHECKPOINT)) if reader is not None else -1
         except Exception as error:  # Keras could not restore it either
-            self._log(f"the backup {latest} cannot be read: {describe(error)}")
+            log(f"the backup {latest} cannot be read: {describe(error)}")
         number = re.search(r"-(\d+)$", latest)
         return step, int(number[1]) if number else 0
+
+    def _latest(self) -> str:
+        """The newest backup in the storage; "" without one."""
+        return str(getattr(getattr(self._saved, "read_checkpoint_manager", None), "latest_checkpoint", None) or "")
 
     def after_begin(self, saved: Any) -> None:
         """Call after all callbacks, when `fit` is about to ask where to begin."""
         if getattr(self._callbacks, EPOCHS_DONE, None) is not None:
             self.copier.agreed = False
             self.copier.report.tell_end("the training has ended")
-        if not self.copier.agreed:
+        if not self.copier.agreed or self._states is None:
             return
-        head, self._step = self.copier.resumed, self._counted()
-        replicas = self._replicas() // self._backup.workers
-        self._cost = SkipCost(head)
-        self.position = Position(0, 0, replicas)
-        if head is not None:
-            first = (int(head["epoch"]), int(head["batch"]))  # until `follows` knows the input
-            saved.maybe_load_initial_counters_from_ckpt = lambda *_, **__: first
-            self._epoch, self._batch = first
+        if isinstance(self._backup, Unsaved):
+            self.restore(None)
+        else:
+            self._saved = saved
+            if self._resumed is None:
+                self._take_stored()
+        self._position = Position(self._handler, self._kind, self._replicas // self._backup.workers, self._other_reader)
+        self._step = self._counted()
+        if self._resumed is not None and self._state is not None:
+            self._states.restore(list(self._resumed_state().get("callbacks") or ()))
+            self._states.restore_arrays()
+        if self.copier.resumed is not None:
             seconds = self.copier.restored_in
-            self._log(f"resumed from memory at epoch {first[0] + 1}, step {self._step}, in {seconds:.2f} s")
+            log(f"resumed from memory at epoch {self._epoch + 1}, step {self._step}, in {seconds:.2f} s")
+        self._random.begin()
         self.copier.begin(self._step)
 
-    def _replicas(self) -> int:
-        return int(self._model.distribute_strategy.num_replicas_in_sync)
+    def _resumed_state(self) -> Mapping[str, Any]:
+        """What the restored copy, or the stored state, has beside the variables."""
+        assert self._state is not None
+        return self._state.restored() or self._resumed or {}
+
+    def _resume(self, head: Mapping[str, Any], place: Place) -> None:
+        """Resume at the place of the chief: all members must make the same steps. A collective."""
+        own = float(self._backup.writes)
+        high, low = divmod(place.drawn, _LOW)  # the sums are of single precision
+        told = self.copier.sums([own * each for each in (place.epoch, place.batch, high, low, place.made)])
+        epoch, batch, high, low, made = map(round, told[:5])
+        self._epoch, self._batch, self._resumed = epoch, batch, head
+        self._place_in_input = (high * _LOW + low, made)
+        self._inside = bool(head.get("inside")) and batch > 0 and self._kind.at == EPOCH
+        self._began = float(head.get("began") or 0.0)
+        self._checks = Checks(epoch, batch, self._counted(), self._steps, self._epochs())
+
+    _place_in_input = (0, 0)
+
+    def _take_stored(self) -> None:
+        """Where Keras has restored a backup: take what was stored with it. Two collectives, of all members."""
+        found = self._find_stored()
+        if round(self.copier.sums([float(found is not None)])[0]) != self._backup.workers or found is None:
+            return
+        head, arrays, place = found
+        assert self._states is not None
+        self._states.set_arrays(arrays)
+        self._random.resume(head.get("random") or [])
+        self._resume(head, place)
+
+    def _find_stored(self) -> tuple[dict[str, Any], list[Any], Place] | None:
+        """What was stored with the backup that Keras has restored, if it is of this `fit`. Never raises."""
+        try:
+            found = stored_state.read(self._latest())
+            if found is None or found[0].get("identity") != self.copier.identity:
+                return None
+            head, arrays = found
+            place = self._place(head)
+            same = place is not None and int(head["step"]) == self._counted()
+            return (head, arrays, place) if same and place is not None else None
+        except Exception as error:
+            log(f"what was stored beside the backup cannot be read: {describe(error)}")
+            return None
 
     # The steps.
 
     def follows(self, handler: Any) -> bool:
-        """Whether this DataHandler is that of the training, and its input can be skipped."""
-        if not self.copier.agreed or self.position is None or not self.position.follows(handler):
+        """Whether this DataHandler is that of the training. Sets where Keras begins."""
+        if not self.copier.agreed or handler is not self._handler or self._position is None:
             return False
-        if not supported(handler):  # equal for all members
-            self.copier.end("the input cannot be skipped, so a restart resumes at the epoch")
-            return False
-        self._examples = examples_in_a_step(handler, self._replicas())
-        if self.copier.resumed is not None:
-            self._resume(handler, self.position, self.copier.resumed)
-        self._cost.begin(time.monotonic(), self.position.drawn)
+        if self._resumed is not None:
+            handler._initial_epoch, handler._initial_step = self._epoch, self._batch
+            self._position.drawn, self._position.made = self._place_in_input
+            if handler._inferred_steps is None:  # the first epoch of the undisturbed training has counted them
+                handler._inferred_steps = self._resumed.get("inferred")
+            if self._position.drawn:
+                log(f"batches of input to skip: {self._position.drawn}")
         return True
 
-    def _resume(self, handler: Any, position: Position, head: Mapping[str, Any]) -> None:
-        """Set the place in the epochs and in the input: the chief's, for all members must make the same steps."""
-        place, why = self._place(position, head)
-        own = float(self._backup.writes)
-        high, low = divmod(place.drawn, _LOW)  # the sums are of single precision
-        told = self.copier.sums([own * each for each in (place.epoch, place.batch, high, low, place.made)])
-        epoch, batch, high, low, position.made = map(round, told[:5])
-        position.drawn = high * _LOW + low
-        handler._initial_epoch, handler._initial_step = self._epoch, self._batch = epoch, batch
-        if why:
-            self.copier.report.tell(epochResumed=why)
-            self._log(f"the epoch is resumed from its begin: {why}")
-        if position.drawn:
-            self._log(f"batches of input to skip: {position.drawn}")
+    def epochs(self, original: Any) -> Iterator[tuple[int, Any]]:
+        """Keras' epochs and iterators, from the position on."""
+        assert self._position is not None
+        return self._position.epochs(original)
 
-    def _place(self, position: Position, head: Mapping[str, Any]) -> tuple[Place, str]:
-        """Where to resume, and why at the begin of an epoch, as this member sees it. Never raises: others wait."""
-        try:
-            place, then, cost = from_head(head)
-            now = Pace(self._backup.workers, self._steps, self._examples)
-            return resume_at(place, then, now, cost, anew=position.begins_anew())
-        except Exception as error:
-            return Place(self._epoch, 0, 0, 0), describe(error)
+    def _other_reader(self) -> None:
+        """The program reads the input elsewhere, too: with the next vote there are no more copies."""
+        self.copier.why_not = self.copier.why_not or (
+            "the program reads the shuffled input of fit elsewhere, too, so its order depends on both"
+        )
 
     def begin_epoch(self, epoch: int) -> None:
-        """Note the begin of an epoch; the one that a restart resumes begins behind some of its batches."""
+        """Call behind the callbacks at the begin of an epoch; the one that a restart resumes begins behind some of its
+        batches, and with the values of the copy."""
+        resumes = self._checks is not None and self._first_epoch
+        self._first_epoch = False
+        if self._checks is not None:
+            self._violated(self._checks.begin_epoch(epoch))
         if epoch != self._epoch:
-            self._epoch, self._batch = epoch, 0
+            self._epoch, self._batch, self._inside = epoch, 0, False
+        if not resumes or not self._began:
+            self._began = time.time()
+        self._began_here, self._look_at = time.monotonic(), None
         self._first = self._batch
+        if resumes and self.copier.agreed:
+            self._restore_again()
+        self._created = variable_count.created()
+
+    _first_epoch = True
+
+    def _restore_again(self) -> None:
+        assert self._state is not None
+        assert self._states is not None
+        if self._state.lacks_late() and self._position is not None:
+            self._position.trace(self._model.train_function)  # it creates the variables
+        anew = self._state.restore_again(values=self._batch > 0, everything=self._states.overrides_epoch_begin())
+        if not self._batch:
+            self._model.reset_metrics()  # as Keras has done, before the late ones were restored
+        elif anew:
+            log(f"{anew} count from this step on")
 
     def end_batch(self, batch: int, logs: Any) -> None:
         """Note that the batches of this epoch up to `batch` are done, and copy if it is time."""
-        if not self.copier.agreed or self.position is None:
+        if not self.copier.agreed or self._position is None:
             return
         before, first = self._step, self._batch == self._first
+        if first and self._checks is not None:
+            increment = int(self._handler.step_increment) + 1
+            self._violated(self._checks.end_batch(batch, increment, self._counted()))
         # Keras may resume within an epoch, too, so the first batch of an epoch need not be number 0.
         self._step = self._counted() if first else before + batch + 1 - self._batch
         self._batch = batch + 1
-        self._cost.first_batch(time.monotonic())
-        self.position.drawn += self._step - before
+        self._notice_variables()
+        self._position.drawn += self._step - before
         self._due |= self.copier.due(before, self._step)
         self._asked |= self.copier.asked(before, self._step)
         waits = self._epoch + 1 < self._epochs() and self.copier.waits_for_epoch(self._steps - self._batch)
-        due = self._due and not waits
-        if self._batch >= self._steps:
+        if self._steps and self._batch >= self._steps:
             self.copier.measure_to(self._step)
             self.copier.judge(self._step, _loss(logs))  # callbacks at the end of the epoch save the state
-        elif due or self._asked:
-            self._copy({"epoch": self._epoch, "batch": self._batch, **self.position.now()}, logs, due)
+        elif self._kind.at == EPOCH and not self._goes_inside():
+            if first:
+                self.copier.measure_from(self._step)
+        elif (due := self._due and not (self._steps and waits)) or self._asked:
+            self._copy({"epoch": self._epoch, "batch": self._batch, **self._position.now()}, logs, due)
         elif first:  # not before: it has traced the model, or waited for the input
             self.copier.measure_from(self._step)
+        self._store_state({"epoch": self._epoch, "batch": self._batch, **self._position.now()})
+
+    def _notice_variables(self) -> None:
+        """A variable of a later step may be tracked by nothing: with the next vote there are no more copies."""
+        created = variable_count.created()
+        if created != self._created and self._trained:
+            self.copier.why_not = self.copier.why_not or "the training has created variables behind its first step"
+        self._created, self._trained = created, True
+
+    _created, _trained = 0, False
 
     def _counted(self) -> int:
         """The steps of this `fit` so far, as the model counts them."""
@@ -213,14 +399,19 @@ class Session:
         """Copy behind the callbacks of an epoch's end, if it was time near its end, or where BackupAndRestore saves:
         a restart then finds no backup in the storage that is newer than the copy."""
         self.copier.epoch_ended()
-        is_last = epoch + 1 >= self._epochs()
-        if not self.copier.agreed or self.position is None or is_last or self._backup.has_stopped():
+        stopped = self._backup.has_stopped() or bool(self._handler._insufficient_data)
+        if self._checks is not None and self.copier.agreed:
+            self._violated(self._checks.end_epoch(self._batch, stopped))
+        if not self.copier.agreed or self._position is None or epoch + 1 >= self._epochs() or stopped:
             return
-        with_backup = self._backup.saves_each_epoch and self.copier.due_with_backup(self._step, self._steps)
-        due = self._due or with_backup
+        where = {"epoch": epoch + 1, "batch": 0, **self._position.next_epoch()}
+        often = self._backup.saves_each_epoch or self._kind.at == EPOCH
+        due = self._due or (often and self.copier.due_with_backup(self._step, self._batch))
+        self._inside, self._began = False, time.time()
         if due or self._asked:
-            self._copy({"epoch": epoch + 1, "batch": 0, **self.position.next_epoch()}, logs, due)
+            self._copy(where, logs, due)
             self.copier.measure_to(self._step)  # the begin of the next epoch is no step
+        self._store_state(where)
 
     def _epochs(self) -> int:
         return int((getattr(self._callbacks, "params", None) or {}).get("epochs") or 0)
@@ -232,19 +423,98 @@ class Session:
         self._due &= not due
         if self._backup.has_stopped():
             return
-        pace = {"stepsPerEpoch": self._steps, "globalBatch": self._examples, "stepSeconds": self.copier.step_seconds()}
-        told = {**where, **pace, **self._cost.for_head()}
+        told = self._head(where)
         if due:
             self.copier.copy(self._step, told, _loss(logs))
         if asked and self.copier.agreed:
             self.copier.answer(self._step, told, _loss(logs))
 
+    def _head(self, where: Mapping[str, int]) -> dict[str, Any]:
+        """What a copy says beside the step: the place, the gang, and the input."""
+        return {
+            **where,
+            "stepsPerEpoch": self._steps,
+            "globalBatch": self._examples,
+            "input": self._kind.digest,
+            "inside": self._inside,
+            "began": self._began,
+            "inferred": self._handler._inferred_steps,
+            "lateState": self._state is not None and self._state.has_late_state(),
+        }
+
+    def _store_state(self, where: Mapping[str, int]) -> None:
+        """If BackupAndRestore has saved a backup of this moment: store what a copy has beside the variables with it."""
+        writer = getattr(self._saved, "write_checkpoint_manager", None)
+        latest = str(getattr(writer, "latest_checkpoint", None) or "")
+        if not self._backup.writes or not latest or latest == self._stored_backup:
+            return
+        known, self._stored_backup = self._stored_backup, latest
+        if not known and latest == self._latest_at_begin:
+            return
+        assert self._state is not None
+        assert self._states is not None
+        try:
+            told = {"identity": self.copier.identity, "workers": self._backup.workers, "step": self._step}
+            stored_state.write(latest, {**self._head(where), **told, **self._state.told()}, self._states.arrays())
+        except Exception as error:
+            log(f"the state of callbacks cannot be stored beside the backup: {describe(error)}")
+
+    _latest_at_begin = ""
+
+    # An input that is not known to be reproducible, in a long epoch.
+
+    def _may_go_inside(self) -> bool:
+        return self._kind.at == EPOCH and not self._settings.required and can_skip(self._handler)
+
+    def _goes_inside(self) -> bool:
+        """Whether copies are made inside this epoch, because it first began long ago. Now and then a collective."""
+        if self._inside or not self._may_go_inside():
+            return self._inside
+        if self._look_at is None:
+            self._look_at = self._first + self._look_after
+        if self._batch >= self._look_at:
+            self._look_at_clock()
+        return self._inside
+
+    def _look_at_clock(self) -> None:
+        """Agree whether the epoch is old enough, or in how many batches it may be: as the chief's clock says."""
+        made = max(1, self._batch - self._first)
+        left = min(PATIENCE_SECONDS, self._began + PATIENCE_SECONDS - time.time())
+        pace = max(1e-6, (time.monotonic() - self._began_here) / made)
+        ahead = 0 if left <= 0 else min(FAR, max(1, math.ceil(left / pace)))
+        ahead = round(self.copier.sums([float(self._backup.writes) * ahead])[0])
+        self._look_at = self._batch + ahead
+        self._look_after = max(FIRST_LOOK, (made + ahead) // 2)
+        if not ahead:
+            self._inside = True
+            self.copier.report.tell(inputNotReproducible=True)
+            log(f"this epoch began more than {PATIENCE_SECONDS / 60:.0f} minutes ago: a restart resumes at the step")
+
     # The end.
+
+    def _violated(self, what: str) -> None:
+        """A self-check has failed: end with an error if the storage has a backup, or train on without copies."""
+        if not what:
+            return
+        self._checks = None
+        self.copier.report.tell(violation=what)
+        self.copier.end(f"the resumed training differs: {what}")
+        if self._latest():
+            raise ResumedTrainingDiffers(f"tftraining: {what}; the restart resumes from the storage")
 
     def end(self) -> None:
         """The training is over: its copies are of no use any more."""
+        self._random.end()
+        stopped = self._backup.has_stopped() or bool(self._handler._insufficient_data)
+        if self._checks is not None and self.copier.agreed:
+            self._violated(self._checks.end(self._counted(), stopped))
         if self.copier.agreed:
             self.copier.end("")
+
+
+def log(text: str) -> None:
+    """Tell the user."""
+    sys.stderr.write(f"tftraining: {text}\n")
 
 
 def _loss(logs: Any) -> float | None:

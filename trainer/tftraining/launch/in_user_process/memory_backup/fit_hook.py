@@ -1,40 +1,105 @@
 """Extends tf_keras for backups in memory: `fit` copies its state every few steps, and resumes there after a restart.
 
-fit.py knows the training. Must never disturb a training: after an error, Keras runs as usual.
+fit.py knows the training. A `fit` of a Keras that is not as SURFACE declares is left alone.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ..import_hook import after_import
 from ..keras_backup import CLASS, LegacyBackup, find_backup
+from ..surface import Part, Surface
+from . import input_position, random_numbers, variable_count
 from .copier import describe
 from .copy_report import Report
-from .fit import Session
+from .fit import Session, Unsaved, log
+from .input_kind import STORAGE
 from .settings import Settings
 
 _SESSION = "_tftraining_memory_backup"
 _MARK = "_tftraining_copies"
+_HANDLERS = frozenset({"tf_keras.src.engine.data_adapter", "keras.src.engine.data_adapter"})
+_LOST = "no backups in memory"
+LISTS = Surface(
+    _LOST,
+    (
+        Part("{package}.callbacks", "CallbackList", uses="callbacks _history params"),
+        Part("{package}.callbacks", "CallbackList.on_train_begin", "self logs"),
+        Part("{package}.callbacks", "CallbackList.on_train_end", "self logs"),
+        Part("{package}.callbacks", "CallbackList.on_epoch_begin", "self epoch logs"),
+        Part("{package}.callbacks", "CallbackList.on_epoch_end", "self epoch logs"),
+        Part("{package}.callbacks", "CallbackList.on_train_batch_end", "self batch logs"),
+    ),
+)
+HANDLERS = Surface(
+    _LOST,
+    (
+        Part("{package}.engine.data_adapter", "DataHandler.__init__", uses="_adapter _initial_epoch _epochs"),
+        Part(
+            "{package}.engine.data_adapter",
+            "DataHandler.enumerate_epochs",
+            "self",
+            uses="_initial_epoch _epochs _dataset _adapter _inferred_steps should_recreate_iterator",
+        ),
+        Part("{package}.engine.data_adapter", "DataHandler.steps", "self", uses="_initial_step _inferred_steps"),
+        Part("{package}.engine.data_adapter", "DataHandler.step_increment"),
+        Part("{package}.engine.data_adapter", "DataHandler.catch_stop_iteration", uses="_insufficient_data"),
+    ),
+)
+TRAINING = Surface(
+    _LOST,
+    (
+        Part("{package}.distribute.worker_training_state", "WorkerTrainingState", uses="_model"),
+        Part("{package}.distribute.worker_training_state", "WorkerTrainingState.restore", "self"),
+        Part(
+            "{package}.distribute.worker_training_state",
+            "WorkerTrainingState.back_up",
+            uses="write_checkpoint_manager",
+        ),
+        Part(
+            "{package}.engine.training",
+            "Model.fit",
+            uses="_train_counter _initial_epoch _initial_step enumerate_epochs reset_metrics stop_training",
+        ),
+        Part("{package}.engine.training", "Model.make_train_function", "self force", uses="train_function"),
+        *input_position.SURFACE.parts,
+        *variable_count.SURFACE.parts,
+    ),
+)
 
 _present: Session | None = None  # the last `fit` that has begun, until it ends
+_handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the newest DataHandler of each model
 
 
 def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
     """Extend Keras' CallbackList class. `takes_part`: whether this process trains."""
+    if cls.__module__ not in ("tf_keras.src.callbacks", "keras.src.callbacks"):
+        return _extend_to_refuse(settings, takes_part, cls)
+    if LISTS.holds(package=cls.__module__.rpartition(".")[0]):
+        after_import(_HANDLERS, _extend_handlers)
+        _extend_lists(settings, takes_part, cls)
+    return None
+
+
+def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
     begin, end = cls.on_train_begin, cls.on_train_end
     begin_epoch, end_epoch, end_batch = cls.on_epoch_begin, cls.on_epoch_end, cls.on_train_batch_end
 
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
         session = _begin(settings, self) if takes_part() else None
+        if session is not None:
+            session.prepare()
         begin(self, logs)
         if session is not None:
             session.after_begin(getattr(self.model, "_training_state", None))
             if session.copier.why_not:
-                _log(f"no backups in memory: {session.copier.why_not}")
+                log(f"no backups in memory: {session.copier.why_not}")
         setattr(self, _SESSION, session if session is not None and session.copier.agreed else None)
 
     @functools.wraps(end)
@@ -46,9 +111,9 @@ def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None
 
     @functools.wraps(begin_epoch)
     def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:
+        begin_epoch(self, epoch, logs)
         if (session := self.__dict__.get(_SESSION)) is not None:
             session.begin_epoch(epoch)
-        begin_epoch(self, epoch, logs)
 
     @functools.wraps(end_epoch)
     def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
@@ -66,23 +131,52 @@ def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None
     cls.on_epoch_begin, cls.on_epoch_end = on_epoch_begin, on_epoch_end
 
 
+def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
+    """Extend the CallbackList of another Keras, to say that there are no copies."""
+    begin = cls.on_train_begin
+
+    @functools.wraps(begin)
+    def on_train_begin(self: Any, logs: Any = None) -> None:
+        if takes_part():
+            _refuse(settings, "fit of Keras 3 is not supported")
+        begin(self, logs)
+
+    cls.on_train_begin = on_train_begin
+
+
+def _refuse(settings: Settings, why: str) -> None:
+    Report(settings.directory, settings.round).tell(reason=why, resumesAt=STORAGE, resumesAtReason=why)
+    log(f"no backups in memory: {why}")
+
+
 def _begin(settings: Settings, callbacks: Any) -> Session | None:
-    """The session of a `fit` that is about to begin; None without BackupAndRestore of tf_keras."""
+    """The session of a `fit` that is about to begin; None without copies, which is told."""
     global _present  # noqa: PLW0603  # one process, one training at a time
     _present = None
+    package = type(callbacks).__module__.rpartition(".")[0]
     try:
-        backup = find_backup(callbacks)
-        if not isinstance(backup, LegacyBackup):
-            if any(cls.__name__ == CLASS for each in callbacks.callbacks for cls in type(each).__mro__):
-                why = "only BackupAndRestore of tf_keras is supported, with a model that is built"
-                Report(settings.directory, settings.round).tell(reason=why)
-                _log(f"no backups in memory: {why}")
-            return None
-        _extend_keras(_package(callbacks))
-        _present = Session(settings, callbacks, backup, _log)
+        handler = _handlers.get(callbacks.model)
+        if handler is None or not TRAINING.holds(package=package):
+            why = f"this {package.partition('.')[0]} is not known"
+        elif (backup := _backup_of(callbacks)) is None:
+            why = "it takes a model that is built, and one BackupAndRestore of tf_keras or none"
+        else:
+            _extend_training(package)
+            _present = Session(settings, callbacks, backup, handler())
+            return _present
     except Exception as error:
-        _log(f"no backups in memory: {describe(error)}")
-    return _present
+        why = describe(error)
+    _refuse(settings, why)
+    return None
+
+
+def _backup_of(callbacks: Any) -> LegacyBackup | Unsaved | None:
+    """The backup of a `fit`; None with one that is not supported."""
+    found = find_backup(callbacks)
+    if isinstance(found, LegacyBackup):
+        return found
+    has_one = any(cls.__name__ == CLASS for each in callbacks.callbacks for cls in type(each).__mro__)
+    return Unsaved(callbacks.model) if not has_one and callbacks.model.built else None
 
 
 def _forget() -> None:
@@ -94,36 +188,48 @@ def _session_of(model: Any) -> Session | None:
     return _present if _present is not None and _present.trains(model) else None
 
 
-def _package(callbacks: Any) -> str:
-    """The package of Keras' modules: `tf_keras.src`."""
-    classes = (cls for each in callbacks.callbacks for cls in type(each).__mro__)
-    return next(cls.__module__ for cls in classes if cls.__name__ == CLASS).rpartition(".")[0]
+def _extend_handlers(module: Any) -> None:
+    """Extend, once, where tf_keras gets and reads its input."""
+    package = module.__name__.removesuffix(".engine.data_adapter")
+    if not hasattr(module, "DataHandler") or not HANDLERS.holds(package=package):
+        return
+    cls = module.DataHandler
+    begin, epochs = cls.__init__, cls.enumerate_epochs
+
+    @functools.wraps(begin)
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        if (model := kwargs.get("model")) is not None:
+            _handlers[model] = weakref.ref(self)
+
+    @functools.wraps(epochs)
+    def followed(self: Any) -> Iterator[tuple[int, Any]]:
+        session = _present
+        if session is None or not session.follows(self):
+            found: Iterator[tuple[int, Any]] = epochs(self)
+            return found
+        return session.epochs(epochs)
+
+    if _MARK not in cls.__dict__:
+        setattr(cls, _MARK, True)
+        cls.__init__, cls.enumerate_epochs = initialize, followed
 
 
-def _extend_keras(package: str) -> None:
-    """Extend, once, where tf_keras restores and where it begins to read the input."""
+def _extend_training(package: str) -> None:
+    """Extend, once, where tf_keras restores, and what a `fit` must notice of TensorFlow."""
     state = sys.modules[f"{package}.distribute.worker_training_state"].WorkerTrainingState
-    handler = sys.modules[f"{package}.engine.data_adapter"].DataHandler
     if _MARK in state.__dict__:
         return
-    restore, epochs = state.restore, handler.enumerate_epochs
+    restore = state.restore
 
     @functools.wraps(restore)
     def restored(self: Any) -> Any:
         session = _session_of(self._model)
         return True if session is not None and session.restore(self) else restore(self)
 
-    @functools.wraps(epochs)
-    def followed(self: Any) -> Iterator[tuple[int, Any]]:
-        session = _session_of(self._model)
-        if session is None or session.position is None or not session.follows(self):
-            found: Iterator[tuple[int, Any]] = epochs(self)
-            return found
-        return session.position.epochs(epochs, self)
-
     setattr(state, _MARK, True)
-    state.restore, handler.enumerate_epochs = restored, followed
-
-
-def _log(text: str) -> None:
-    sys.stderr.write(f"tftraining: {text}\n")
+    state.restore = restored
+    input_position.watch_iterators()
+    variable_count.extend()
+    if random_numbers.SURFACE.holds():
+        random_numbers.extend()

@@ -1,4 +1,4 @@
-"""The position of a `fit` of tf_keras in its input: which iterator it draws from, how far; and how to get there again.
+"""Where a `fit` of tf_keras is in its input: which iterator it draws from, how far; and how to get there again.
 
 `fit` starts the dataset anew, so without this a training that is killed again and again would see only the first part
 of its data. The datasets of TensorFlow's strategies and `tf.data` skip elements by themselves. A shuffled dataset gives
@@ -8,28 +8,33 @@ import TensorFlow.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from ..surface import Part, Surface
+from .input_kind import Kind, reads_any
 
 # Where DistributedDataset and DistributedDatasetsFromFunction keep the datasets of this process.
 _LOCAL = ("_cloned_datasets", "_datasets")
-# The most iterators that are made and dropped: each takes some milliseconds. Beyond it, the order is another one.
-MOST_DROPPED = 500
-
-
-def supported(handler: Any) -> bool:
-    """Whether the input of this DataHandler can be skipped."""
-    return _local_name(handler) != "" or _is_plain(handler)
+_ITERATORS = "tensorflow.python.data.ops.iterator_ops"
+SURFACE = Surface(
+    "no backups in memory",
+    (Part(_ITERATORS, "OwnedIterator.__init__", "self dataset components element_spec"),),
+)
+_MARK = "_tftraining_watches"
+_watching: Position | None = None  # the position whose input is watched, one in this process
 
 
 def _local_name(handler: Any) -> str:
     return next((name for name in _LOCAL if isinstance(getattr(handler._dataset, name, None), list)), "")
 
 
-def _is_plain(handler: Any) -> bool:
-    return isinstance(handler._dataset, sys.modules["tensorflow"].data.Dataset)
+def can_skip(handler: Any) -> bool:
+    """Whether the input of this DataHandler can be skipped."""
+    return _local_name(handler) != "" or isinstance(handler._dataset, sys.modules["tensorflow"].data.Dataset)
 
 
 def examples_in_a_step(handler: Any, replicas: int) -> int | None:
@@ -47,19 +52,21 @@ def examples_in_a_step(handler: Any, replicas: int) -> int | None:
 
 
 @contextmanager
-def skipping(handler: Any, batches: int, replicas: int) -> Iterator[None]:
+def _skipping(handler: Any, batches: int, replicas: int) -> Iterator[None]:
     """Every iterator made in here begins behind so many batches; each takes one element for each local replica."""
     dataset, name = handler._dataset, _local_name(handler)
     owner, field, whole = (dataset, name, getattr(dataset, name)) if name else (handler, "_dataset", dataset)
     skipped = [each.skip(batches * replicas) for each in whole] if name else whole.skip(batches)
+    steps = handler._inferred_steps
     setattr(owner, field, skipped)
     try:
         yield
     finally:
         setattr(owner, field, whole)
+        handler._inferred_steps = steps  # Keras counts those of the skipped dataset
 
 
-def drop_iterators(handler: Any, count: int) -> None:
+def _drop_iterators(handler: Any, count: int) -> None:
     """Make so many iterators, for the state that a shuffled dataset keeps."""
     name = _local_name(handler)
     for dataset in getattr(handler._dataset, name) if name else [handler._dataset]:
@@ -70,47 +77,75 @@ def drop_iterators(handler: Any, count: int) -> None:
 class Position:
     """Where one training draws from its input: `drawn` batches of the iterator number `made`.
 
-    A resumed training begins with what its last process had reached; any other one with 0 and 0.
+    A resumed training begins with what its last process had reached; any other one with 0 and 0. `on_other_reader` is
+    called if the program reads the input elsewhere, too, where that changes the order of the training.
     """
 
-    def __init__(self, drawn: int, made: int, replicas: int) -> None:
-        self.drawn = drawn
-        self.made = made
+    def __init__(self, handler: Any, kind: Kind, replicas: int, on_other_reader: Callable[[], None]) -> None:
+        self.drawn = 0
+        self.made = 0
+        self._handler = handler
+        self._kind = kind
         self._replicas = replicas
-        self._handler: Any = None
+        self._on_other_reader = on_other_reader
+        self._makes_iterator = False
         self._iterator: Any = None
 
-    def follows(self, handler: Any) -> bool:
-        """Whether this is the handler of the training: the first one that begins, validation comes later."""
-        if self._handler is None:
-            self._handler = handler
-            return True
-        return False
-
-    def epochs(self, original: Callable[[Any], Iterator[tuple[int, Any]]], handler: Any) -> Iterator[tuple[int, Any]]:
-        """Keras' epochs and iterators; the first iterator begins at the position."""
-        found = original(handler)
-        own = 2 if self.begins_anew() else 1  # the first of two is never used
-        if 0 < self.made - own <= MOST_DROPPED:
-            drop_iterators(handler, self.made - own)
-        self.made = max(self.made, own)
-        if self.drawn:
-            with skipping(handler, self.drawn, self._replicas):
-                first = next(found, None)
-        else:
-            first = next(found, None)
-        if first is None:
-            return
-        self._iterator = first[1]
-        yield first
-        for epoch, iterator in found:
-            if iterator is not self._iterator:
-                self._iterator, self.drawn, self.made = iterator, 0, self.made + 1
-            yield epoch, iterator
+    def trace(self, train_function: Any) -> None:
+        """Trace the function of a step for the present iterator, which is done in any case, but run no step."""
+        if (trace := getattr(train_function, "get_concrete_function", None)) is not None:
+            trace(self._iterator)
 
     def begins_anew(self) -> bool:
         """Whether each epoch has an iterator of its own."""
         return bool(self._handler._adapter.should_recreate_iterator())
+
+    def epochs(self, original: Callable[[Any], Iterator[tuple[int, Any]]]) -> Iterator[tuple[int, Any]]:
+        """Keras' epochs and iterators; the first iterator begins at the position."""
+        found = original(self._handler)
+        own = 2 if self.begins_anew() else 1  # the first of two is never used
+        with self._watched():
+            with self._making():
+                if self._kind.drops and self.made > own:
+                    _drop_iterators(self._handler, self.made - own)
+                self.made = max(self.made, own)
+                if self.drawn:
+                    with _skipping(self._handler, self.drawn, self._replicas):
+                        present = next(found, None)
+                else:
+                    present = next(found, None)
+            while present is not None:
+                self._iterator = present[1]
+                yield present
+                iterator = present[1]
+                with self._making():
+                    present = next(found, None)
+                if present is not None and present[1] is not iterator:
+                    self.drawn, self.made = 0, self.made + 1
+
+    @contextmanager
+    def _making(self) -> Iterator[None]:
+        self._makes_iterator = True
+        try:
+            yield
+        finally:
+            self._makes_iterator = False
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Notice other readers of the input meanwhile, if they would change its order."""
+        global _watching  # noqa: PLW0603  # one process, one training at a time
+        _watching = self if self._kind.orders else None
+        try:
+            yield
+        finally:
+            _watching = None
+
+    def notice_iterator(self, dataset: Any) -> None:
+        """An iterator of this dataset is made. Never raises."""
+        with suppress(Exception):  # a dataset that is not of tf.data
+            if not self._makes_iterator and dataset is not None and reads_any(dataset, self._kind.orders):
+                self._on_other_reader()
 
     def now(self) -> dict[str, int]:
         """The present position, for a copy."""
@@ -119,3 +154,20 @@ class Position:
     def next_epoch(self) -> dict[str, int]:
         """The position at which the next epoch begins."""
         return {"drawn": 0, "made": self.made + 1} if self.begins_anew() else self.now()
+
+
+def watch_iterators() -> None:
+    """Extend TensorFlow, once, to notice each iterator that is made. SURFACE holds."""
+    cls = sys.modules[_ITERATORS].OwnedIterator
+    if _MARK in cls.__dict__:
+        return
+    begin = cls.__init__
+
+    @functools.wraps(begin)
+    def initialize(self: Any, dataset: Any = None, *args: Any, **kwargs: Any) -> None:
+        if _watching is not None:
+            _watching.notice_iterator(dataset)
+        begin(self, dataset, *args, **kwargs)
+
+    setattr(cls, _MARK, True)
+    cls.__init__ = initialize

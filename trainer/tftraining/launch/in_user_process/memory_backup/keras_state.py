@@ -1,34 +1,187 @@
-"""The state of a model of tf_keras that trains: which variables belong to it.
+"""The state of a `fit` of tf_keras: its variables, and what its callbacks and random numbers keep beside them.
 
-Must never import TensorFlow: the program has imported it.
+A copy has these parts, one behind the other: the variables that exist when `fit` begins; the arrays of callbacks; a
+text (JSON); and the late variables, which the first step creates: those of metrics, and of a second optimizer. Must
+never import TensorFlow: the program has imported it.
 """
 
 from __future__ import annotations
 
+import json
+import struct
 from typing import Any
 
-from .variable_values import VariableValues, variables_of
+from . import variable_count
+from .callback_state import CallbackStates
+from .member_sums import Totals
+from .random_numbers import RandomNumbers
+from .variable_values import ALIGNMENT, FETCHED, VariableValues, variables_of, way_of_sums
+
+TEXT_BYTES = 1 << 16  # for the text, and more for each epoch of History
+EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
+METRICS = "the metrics of an epoch"
+_LENGTH = struct.Struct("<I")
 
 
-class State(VariableValues):
-    """The variables of `model` and its optimizer, and the model's counter of steps. Unsupported if that is not all."""
+class State:
+    """The state of `model` in a `fit` with these callbacks. Unsupported if it has state that is no variable."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, callbacks: CallbackStates, random: RandomNumbers, epochs: int) -> None:
         self._model = model
-        super().__init__(self._collect(), model.distribute_strategy.experimental_local_results)
+        self._callbacks = callbacks
+        self._random = random
+        self._strategy = model.distribute_strategy
+        _build_optimizer(model)
+        self._variables = self._collect()
+        self._values = VariableValues(self._variables, self._strategy)
+        self._late: VariableValues | None = None
+        self._late_variables: list[Any] = []
+        self._text_bytes = TEXT_BYTES + EPOCH_BYTES * min(epochs, MOST_EPOCHS)
+        self._before_late = self._values.size + callbacks.size + _aligned(self._text_bytes)
+        self.size = self._before_late
+        self._totals: list[Any] | None = None
+        self._created = 0  # the variables of this process when all of the model were known
+        self._restored: tuple[list[Any], dict[str, Any], Any, str] | None = None
+
+    def signature(self) -> str:
+        """A digest of the variables that exist when `fit` begins."""
+        return self._values.signature()
+
+    def complete(self) -> None:
+        """The first step has created the late variables."""
+        known = {id(each) for each in self._variables}
+        self._late_variables = [each for each in self._collect() if id(each) not in known]
+        self._late = VariableValues(self._late_variables, self._strategy)
+        self.size = self._before_late + self._late.size
+        self._created = variable_count.created()
 
     def grown(self) -> bool:
-        """Whether the model has other variables than at the start."""
-        return [id(each) for each in self._collect()] != [id(each) for each in self._variables]
+        """Whether the model has other variables than after its first step."""
+        if self._created == (created := variable_count.created()):
+            return False
+        self._created = created
+        known = {id(each) for each in [*self._variables, *self._late_variables]}
+        return known != {id(each) for each in self._collect()}
+
+    def is_finite(self) -> bool:
+        """Whether all values but those of metrics, which Keras resets, are finite numbers."""
+        metrics = {id(each) for each in self._metrics()}
+        plain = [each for each in [*self._variables, *self._late_variables] if id(each) not in metrics]
+        return VariableValues(plain, self._strategy).is_finite()
+
+    def gather(self, totals: Totals) -> None:
+        """Learn the sums of the metrics over all members: a collective."""
+        late = self._late.local_sums() if self._late is not None else []
+        self._totals = totals([*self._values.local_sums(), *late])
+
+    def views(self, buffer: Any, start: int) -> list[Any]:
+        """The parts of the copy in this buffer, from byte `start` on."""
+        arrays = start + self._values.size
+        text = arrays + self._callbacks.size
+        end = start + self._before_late
+        late = self._late.views(buffer, end) if self._late is not None else []
+        values = self._values.views(buffer, start)
+        return [values, self._callbacks.views(buffer, arrays), memoryview(buffer)[text:end], late, buffer, end]
+
+    def copy_to(self, views: list[Any]) -> None:
+        """Copy all parts into the buffer."""
+        values, arrays, text, late = views[:4]
+        self._values.copy_to(values)
+        if self._late is not None:
+            self._late.copy_to(late)
+        totals, self._totals = self._totals, None
+        if totals is not None:
+            own = len(self._values.local_sums())
+            self._values.set_totals(values, totals[:own])
+            if self._late is not None:
+                self._late.set_totals(late, totals[own:])
+        told = {**self.told(), "arrays": self._callbacks.copy_arrays(arrays), "totals": totals is not None}
+        data = json.dumps(told).encode()
+        if _LENGTH.size + len(data) > self._text_bytes:
+            told["callbacks"] = self._callbacks.without_history()
+            data = json.dumps(told).encode()
+        _LENGTH.pack_into(text, 0, len(data))
+        text[_LENGTH.size : _LENGTH.size + len(data)] = data
+
+    def told(self) -> dict[str, Any]:
+        """What a copy and a backup in the storage have beside the variables, as JSON types."""
+        late = self._late.signature() if self._late_variables and self._late is not None else ""
+        states, random = self._callbacks.states(), self._random.offsets()
+        return {"callbacks": states, "random": random, "late": late, "lateState": self.has_late_state()}
+
+    def has_late_state(self) -> bool:
+        """Whether the first step has created other variables than those of metrics."""
+        metrics = {id(each) for each in self._metrics()} if self._late_variables else set()
+        return any(id(each) not in metrics for each in self._late_variables)
+
+    def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:
+        """Restore the variables that exist; `restore_again` and `restore_callbacks` do the rest."""
+        values, arrays, text = views[:3]
+        told = json.loads(bytes(text[_LENGTH.size : _LENGTH.size + _LENGTH.unpack_from(text)[0]]))
+        sums = way_of_sums(own, all_own, has_totals=told["totals"])
+        self._values.restore_from(values, sums)
+        self._callbacks.take_arrays(arrays, told["arrays"])
+        self._random.resume(told["random"])
+        self._restored = (views, told, views[4], sums)
+
+    def restored(self) -> dict[str, Any]:
+        """What the restored copy has beside the variables; empty without one."""
+        return self._restored[1] if self._restored is not None else {}
+
+    def lacks_late(self) -> bool:
+        """Whether the copy has values of variables that do not exist yet."""
+        return self._restored is not None and bool(self._restored[1]["late"]) and self._late is None
+
+    def restore_again(self, *, values: bool, everything: bool) -> str:
+        """Restore what the first restore could not, behind the begin of an epoch. Inside an epoch (`values`) also the
+        small values and metrics once more, which Keras and callbacks have changed, or `everything`.
+
+        Returns what begins anew, "" if nothing does. LookupError if it is more than metrics.
+        """
+        if self._restored is None:
+            return ""
+        (views, told, buffer, sums), self._restored = self._restored, None
+        if values:
+            self._values.restore_from(views[0], sums, but_large=not everything)
+        if told["late"]:
+            self.complete()
+            if self._late is not None and self._late.signature() == told["late"]:
+                self._late.restore_from(self._late.views(buffer, views[5]), sums)
+            elif told["lateState"]:
+                raise LookupError("the first step has created other variables than in the training of the copy")
+            else:
+                return METRICS
+        return METRICS if sums == FETCHED and self._has_sums() else ""
+
+    def _has_sums(self) -> bool:
+        return bool(self._values.local_sums() or (self._late is not None and self._late.local_sums()))
+
+    def forget_restored(self) -> None:
+        """Nothing of the restored copy is used any more."""
+        self._restored = None
+
+    def _metrics(self) -> list[Any]:
+        found = [each for metric in self._model.metrics for each in metric.variables]
+        return list({id(each): each for each in found}.values())
 
     def _collect(self) -> list[Any]:
-        """Every variable once. Metrics are left out: Keras resets them at the begin of an epoch."""
-        metrics = {id(each) for metric in self._model.metrics for each in metric.variables}
+        """Every variable once: those that BackupAndRestore saves, and the optimizer's."""
         optimizer = self._model.optimizer.variables
         more = [
             *self._model.variables,
             *(optimizer() if callable(optimizer) else optimizer),
             self._model._train_counter,
+            *self._metrics(),
         ]
-        variables = {id(each): each for each in [*variables_of(self._model), *more] if id(each) not in metrics}
-        return list(variables.values())
+        return list({id(each): each for each in [*variables_of(self._model), *more]}.values())
+
+
+def _build_optimizer(model: Any) -> None:
+    """Create the optimizer's variables, as BackupAndRestore does."""
+    optimizer = model.optimizer
+    if callable(getattr(optimizer, "build", None)) and not getattr(optimizer, "_built", False):
+        optimizer.build(model.trainable_variables)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -15,7 +15,7 @@ from .. import call_site
 from .checkpoint_state import CheckpointState
 from .copier import Copier, describe
 from .copy_file import VARIABLE
-from .member_sums import sums_over
+from .member_sums import sums_over, totals_over
 from .program_digest import program_digest
 from .settings import Settings
 
@@ -31,7 +31,7 @@ class Loop:
         workers = int(getattr(getattr(strategy, "extended", None), "_num_workers", 1))
         if getattr(strategy, "_should_use_with_coordinator", False):
             workers = 1  # the coordinator alone runs the loop
-        self._copier = Copier(settings, workers, sums_over(strategy, workers), _log)
+        self._copier = Copier(settings, workers, sums_over(strategy, workers), totals_over(strategy, workers), _log)
         if state is not None:
             found = call_site.identity(caller, state.signature(), program_digest())
             why = "" if found else "MemoryBackup is made in a loop, so another process cannot recognize it"
@@ -50,12 +50,14 @@ class Loop:
 
         All members call it once, and hold the same step.
         """
-        found = None if self._copier.why_not else self._copier.find()
-        taken = self._copier.agree(found, found is not None and found.step > step)
-        if taken is not None and found is not None:
-            self._copier.take(found)
-            step = found.step
-            _log(f"resumed from memory at step {step}, in {self._copier.restored_in:.2f} s")
+        self._copier.agree()
+        found = self._copier.find() if self._copier.agreed else None
+        if self._copier.agreed:
+            taken = self._copier.choose(found, found is not None and found.step > step)
+            if taken is not None and found is not None:
+                self._copier.take(found)
+                step = found.step
+                _log(f"resumed from memory at step {step}, in {self._copier.restored_in:.2f} s")
         if found is not None:
             found.close()
         self._step = step

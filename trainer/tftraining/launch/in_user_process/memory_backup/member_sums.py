@@ -9,6 +9,7 @@ from typing import Any
 MOST = 26  # numbers
 
 Sums = Callable[[list[float]], list[float]]
+Totals = Callable[[list[Any]], list[Any]]
 
 
 def sums_over(strategy: Any, workers: int) -> Sums:
@@ -29,3 +30,25 @@ def sums_over(strategy: Any, workers: int) -> Sums:
         return [float(each) / replicas for each in reduced(values).numpy()]
 
     return sums
+
+
+def totals_over(strategy: Any, workers: int) -> Totals:
+    """A function that returns the sums of arrays over all members: all of them must call it, with equal shapes."""
+    reduced: Any = None
+
+    def totals(arrays: list[Any]) -> list[Any]:
+        nonlocal reduced
+        if workers == 1 or not arrays:
+            return arrays
+        tensorflow, numpy = sys.modules["tensorflow"], sys.modules["numpy"]
+        reduced = reduced or tensorflow.function(lambda values: strategy.reduce("SUM", values, axis=None))
+        flat = numpy.concatenate([numpy.asarray(each, "float64").ravel() for each in arrays])
+        replicas = int(strategy.num_replicas_in_sync) // workers
+        values = strategy.experimental_distribute_values_from_function(lambda _: tensorflow.constant(flat))
+        found, split, begin = reduced(values).numpy() / replicas, [], 0
+        for each in map(numpy.asarray, arrays):
+            split.append(found[begin : begin + each.size].reshape(each.shape).astype(each.dtype))
+            begin += each.size
+        return split
+
+    return totals

@@ -23,6 +23,8 @@ class Settings:
         self.source = str(settings.get("source") or SOURCE)  # of that copy, for this member
         self.fetching = bool(settings.get("fetching"))  # its file may not be there yet
         self.limits = _limits(settings)
+        self.required = settings.get("exactness") == "Required"
+        self.uid = str(settings.get("uid") or "")
         self.wait_steps = int(settings.get("waitSteps") or 0)  # or an epoch, before the first copy
         self.round = int(environment["TFTRAINING_ROUND"])
 

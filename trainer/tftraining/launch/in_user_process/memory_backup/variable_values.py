@@ -1,8 +1,9 @@
 """The values of variables as this process holds them: their signature, the copy into a buffer and back.
 
 Each value is read and written locally, replica by replica, without a collective. Mirrored variables are equal in all
-members; ON_READ variables (the moving averages of BatchNorm) differ, and each replica gets its own back. Must never
-import TensorFlow or NumPy: the program has imported them.
+members; ON_READ variables (the moving averages of BatchNorm, the sums of metrics) differ, and each replica gets its own
+back. A sum over all members needs more where a member has the copy of another one: then each replica gets its part of
+the total, as with a checkpoint. Must never import TensorFlow or NumPy: the program has imported them.
 """
 
 from __future__ import annotations
@@ -13,24 +14,35 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .copier import Unsupported
-
 ALIGNMENT = 64
+SMALL = 1024  # bytes of a value: a learning rate, a counter
+OWN, TOTALS, FETCHED = "own", "totals", "fetched"  # how a member gets the sums of ON_READ variables back
+_TRACKABLE = ("tensorflow.python.trackable.base", "Trackable")
+_DELEGATE = ("tensorflow.python.trackable.base_delegate", "DelegatingTrackableMixin")
+_SAVES = ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
+
+
+class Unsupported(Exception):
+    """The state cannot be copied; the message says why."""
 
 
 class VariableValues:
     """The values of `variables`, a list without repetitions. Unsupported if one has a type without raw bytes."""
 
-    def __init__(self, variables: Sequence[Any], local: Callable[[Any], Sequence[Any]]) -> None:
-        """`local` returns a variable's parts in this process: `experimental_local_results` of the strategy."""
+    def __init__(self, variables: Sequence[Any], strategy: Any) -> None:
+        """`strategy`: whose replicas hold parts of the variables; None without one."""
         if strange := next((each for each in variables if each.dtype.name in ("string", "variant")), None):
             raise Unsupported(f"the variable {strange.name} has the type {strange.dtype.name}")
         self._tf = sys.modules["tensorflow"]
         self._variables = variables
-        self._local = local
-        self._parts = [part for each in variables for part in local(each)]
+        self._local: Callable[[Any], Sequence[Any]] = (
+            (lambda each: (each,)) if strategy is None else strategy.experimental_local_results
+        )
+        self._parts = [part for each in variables for part in self._local(each)]
         self._types = [part.dtype.as_numpy_dtype for part in self._parts]
-        self._places, self.size = self._layout()
+        self._sums = [each for each in variables if _is_sum(each)] if strategy is not None else []
+        self._replicas = 1 if strategy is None else int(strategy.num_replicas_in_sync)
+        self._places, self.size = self._layout([*self._parts, *self._sums])
 
     def signature(self) -> str:
         """A digest of name, dtype, shape and number of local replicas of each variable, in order."""
@@ -38,11 +50,12 @@ class VariableValues:
         return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
     def views(self, buffer: Any, start: int) -> list[Any]:
-        """An array for each value in this buffer, from byte `start` on."""
+        """An array for each value in this buffer, from byte `start` on; then one for each sum over the members."""
         frombuffer = sys.modules["numpy"].frombuffer
+        kinds = [*self._types, *(each.dtype.as_numpy_dtype for each in self._sums)]
         return [
             frombuffer(buffer, kind, count, start + place).reshape(shape)
-            for kind, (place, count, shape) in zip(self._types, self._places)
+            for kind, (place, count, shape) in zip(kinds, self._places)
         ]
 
     def copy_to(self, views: list[Any]) -> None:
@@ -53,42 +66,91 @@ class VariableValues:
             # _numpy() shares the memory of the variable, where numpy() would copy it once more.
             copy(view, tensor._numpy() if hasattr(tensor, "_numpy") else tensor.numpy(), casting="no")
 
-    def restore_from(self, views: list[Any]) -> None:
-        """Assign all values. Each is copied first: TensorFlow would use the memory of the buffer for the variable."""
-        assign, array = self._tf.raw_ops.AssignVariableOp, sys.modules["numpy"].array
-        for part, view in zip(self._parts, views):
-            assign(resource=part.handle, value=array(view))
+    def restore_from(self, views: list[Any], sums: str = OWN, *, but_large: bool = False) -> None:
+        """Assign all values. Each is copied first: TensorFlow would use the memory of the buffer for the variable.
 
-    def _layout(self) -> tuple[list[tuple[int, int, list[int]]], int]:
+        `sums`: OWN restores those of this member, TOTALS its part of those of all members; FETCHED begins at 0, since
+        the copy has those of another member. `but_large`: leave out the large values.
+        """
+        assign, array = self._tf.raw_ops.AssignVariableOp, sys.modules["numpy"].array
+        summed = {} if sums == OWN else self._shares(views, sums)
+        for part, view in zip(self._parts, views):
+            if not (but_large and view.nbytes > SMALL):
+                assign(resource=part.handle, value=summed[id(part)] if id(part) in summed else array(view))
+
+    def _shares(self, views: list[Any], sums: str) -> dict[int, Any]:
+        """The value of each part of a sum."""
+        totals = views[len(self._parts) :]
+        return {
+            id(part): (total / self._replicas).astype(total.dtype) if sums == TOTALS else total * 0
+            for each, total in zip(self._sums, totals)
+            for part in self._local(each)
+        }
+
+    def local_sums(self) -> list[Any]:
+        """For each sum over the members, the part of this member."""
+        return [sum(part.numpy() for part in self._local(each)) for each in self._sums]
+
+    def set_totals(self, views: list[Any], totals: Sequence[Any]) -> None:
+        """Copy the sums over all members into the buffer."""
+        for view, total in zip(views[len(self._parts) :], totals):
+            view[...] = total
+
+    def is_finite(self) -> bool:
+        """Whether all values are finite numbers."""
+        finite = sys.modules["numpy"].isfinite
+        floating = (part for part in self._parts if part.dtype.is_floating)
+        return all(bool(finite(part.numpy().astype("float64")).all()) for part in floating)
+
+    def _layout(self, values: Sequence[Any]) -> tuple[list[tuple[int, int, list[int]]], int]:
         """Byte offset, number of elements and shape of each value; the size of all together."""
         places, end = [], 0
-        for part, kind in zip(self._parts, self._types):
-            shape = part.shape.as_list()
+        for each in values:
+            shape = each.shape.as_list()
             count = 1
             for length in shape:
                 count *= length
             places.append((end, count, shape))
-            end += -(-count * sys.modules["numpy"].dtype(kind).itemsize // ALIGNMENT) * ALIGNMENT
+            width = sys.modules["numpy"].dtype(each.dtype.as_numpy_dtype).itemsize
+            end += -(-count * width // ALIGNMENT) * ALIGNMENT
         return places, end
+
+
+def way_of_sums(own: bool, all_own: bool, *, has_totals: bool) -> str:
+    """How a member gets the sums back. `own`: it has made the copy; `all_own`: each member has made its own."""
+    if all_own or (own and not has_totals):
+        return OWN
+    return TOTALS if has_totals else FETCHED
+
+
+def _is_sum(variable: Any) -> bool:
+    """Whether a checkpoint saves the sum of the replicas' values."""
+    on_read = getattr(getattr(variable, "synchronization", None), "name", "") == "ON_READ"
+    return on_read and getattr(getattr(variable, "aggregation", None), "name", "") == "SUM"
 
 
 def variables_of(root: Any) -> list[Any]:
     """The variables that `root` tracks, each once. Unsupported if an object has state that is no variable."""
     tensorflow = sys.modules["tensorflow"]
+    base = _class_of(*_TRACKABLE)
     found = tensorflow.train.TrackableView(root).descendants()
     variables = {id(each): each for each in found if isinstance(each, tensorflow.Variable)}
-    if strange := next((each for each in found if id(each) not in variables and _keeps_state(each)), None):
+    others = (each for each in found if id(each) not in variables)
+    if strange := next((each for each in others if _keeps_state(each, base)), None):
         raise Unsupported(f"{type(strange).__name__} has state that is no variable")
     return list(variables.values())
 
 
-def _keeps_state(each: Any) -> bool:
+def _class_of(module: str, name: str) -> Any:
+    """A class of TensorFlow that tells what a checkpoint saves of an object. Unsupported where it does not."""
+    cls = getattr(sys.modules.get(module), name, None)
+    if not isinstance(cls, type) or (name == _TRACKABLE[1] and not all(hasattr(cls, each) for each in _SAVES)):
+        raise Unsupported(f"this TensorFlow has no {module}.{name}, which tells what has state")
+    return cls
+
+
+def _keeps_state(each: Any, base: Any) -> bool:
     """Whether an object brings state of its own into a checkpoint: a lookup table, an iterator."""
-    kind = type(each)
-    if any(cls.__module__.endswith("trackable.base_delegate") for cls in kind.__mro__):
-        return _keeps_state(each._trackable)  # of the optimizer that mixed precision wraps
-    base = next((cls for cls in kind.__mro__ if cls.__module__.endswith("trackable.base")), None)
-    if base is None:
-        return False
-    methods = ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
-    return any(getattr(kind, name, None) is not getattr(base, name, None) for name in methods)
+    if isinstance(each, _class_of(*_DELEGATE)):
+        return _keeps_state(each._trackable, base)  # of the optimizer that mixed precision wraps
+    return isinstance(each, base) and any(getattr(type(each), name) is not getattr(base, name) for name in _SAVES)

@@ -1,0 +1,282 @@
+"""Decides from the graph of an input whether a restarted training can return to its position in it.
+
+A graph is followed only through datasets and operations that are known to give the same elements in the same order
+after each start. What is not in these lists is not trusted: such a training resumes at the begin of an epoch. Must
+never import TensorFlow, and never read an element.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+STEP, DRAWN_ANEW, EPOCH, STORAGE = "Step", "StepDrawnAnew", "Epoch", "Storage"  # where a `fit` resumes
+
+# Datasets whose iterator makes the iterators of its inputs at once, one of each.
+_SIMPLE = frozenset(
+    {
+        "BatchDataset",
+        "ParallelBatchDataset",
+        "PaddedBatchDataset",
+        "MapDataset",
+        "ParallelMapDataset",
+        "FilterDataset",
+        "PrefetchDataset",
+        "OptionsDataset",
+        "TakeDataset",
+        "SkipDataset",
+        "ShardDataset",
+        "ZipDataset",
+        "UnbatchDataset",
+        "RebatchDataset",
+        "FlatMapDataset",
+        "InterleaveDataset",
+        "ParallelInterleaveDataset",
+    }
+)
+# Those that make an iterator of an input when they come to it, perhaps several times.
+_LATE = frozenset({"RepeatDataset", "ConcatenateDataset"})
+_SOURCES = frozenset(
+    {
+        "TensorSliceDataset",
+        "TensorDataset",
+        "RangeDataset",
+        "SparseTensorSliceDataset",
+        "TFRecordDataset",
+        "TFRecordDatasetV2",
+        "TextLineDataset",
+        "TextLineDatasetV2",
+        "FixedLengthRecordDataset",
+        "FixedLengthRecordDatasetV2",
+    }
+)
+_SHUFFLE, _CACHE = "ShuffleDataset", "CacheDataset"
+_CUTS = frozenset({"TakeDataset"})  # they may end before their input does
+_FUNCTIONS = ("_map_func", "_predicate")
+# Operations that TensorFlow calls stateful, and whose result depends on their inputs alone.
+_HARMLESS = frozenset(
+    {
+        "StatefulPartitionedCall",
+        "If",
+        "While",
+        "Assert",
+        "LookupTableFindV2",
+        "LookupTableSizeV2",
+        "TensorSliceDataset",
+        "TensorDataset",
+        "RangeDataset",
+        "TFRecordDataset",
+        "TFRecordDatasetV2",
+        "TextLineDataset",
+        "FixedLengthRecordDatasetV2",
+    }
+)
+_RANDOM = frozenset(
+    {
+        "RandomUniform",
+        "RandomUniformInt",
+        "RandomStandardNormal",
+        "TruncatedNormal",
+        "RandomShuffle",
+        "Multinomial",
+        "RandomGamma",
+        "SampleDistortedBoundingBox",
+        "SampleDistortedBoundingBoxV2",
+        "ParameterizedTruncatedNormal",
+        "RandomPoissonV2",
+    }
+)
+_DIGESTED_BYTES = 1 << 20  # of a tensor: the values of a larger one are data of the program
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Where a training with this input resumes, and why not at the step ("" if it does).
+
+    `drops`: each iterator shuffles anew, so those of earlier epochs have to be made again. `digest` is equal for equal
+    graphs. `orders`: the datasets that draw an order from a seed each time they are read.
+    """
+
+    at: str
+    reason: str = ""
+    drops: bool = False
+    digest: str = ""
+    orders: tuple[Any, ...] = ()
+
+
+class _Unknown(Exception):
+    """The message says what in the input is not known to be reproducible."""
+
+
+def kind_of(handler: Any) -> Kind:
+    """The kind of a DataHandler's input. Never raises."""
+    try:
+        roots, anew = _roots(handler), bool(handler._adapter.should_recreate_iterator())
+        walks = [_Walk(each, anew) for each in roots]
+    except _Unknown as unknown:
+        return Kind(EPOCH, str(unknown))
+    except Exception as error:
+        return Kind(EPOCH, f"the input cannot be examined: {type(error).__name__}: {error}".splitlines()[0])
+    told = json.dumps([walk.told for walk in walks], default=str)
+    drawn = next((walk.drawn for walk in walks if walk.drawn), "")
+    drops = any(walk.drops for walk in walks)
+    orders = tuple(each for walk in walks for each in walk.orders)
+    return Kind(DRAWN_ANEW if drawn else STEP, drawn, drops, hashlib.sha256(told.encode()).hexdigest(), orders)
+
+
+def reads_any(dataset: Any, orders: tuple[Any, ...]) -> bool:
+    """Whether a dataset reads one of these datasets."""
+    pending = [dataset]
+    for each in pending:
+        if any(each is order for order in orders):
+            return True
+        pending += each._inputs()
+    return False
+
+
+def _roots(handler: Any) -> list[Any]:
+    """The datasets of the program behind a handler's input."""
+    dataset = handler._dataset
+    if isinstance(of_function := getattr(dataset, "_datasets", None), list):
+        return of_function
+    root = getattr(dataset, "_original_dataset", dataset)
+    if not isinstance(root, sys.modules["tensorflow"].data.Dataset):
+        raise _Unknown(f"{type(root).__name__} is no tf.data.Dataset")
+    return [root]
+
+
+class _Walk:
+    """The examination of one graph. `anew`: each epoch has an iterator of its own."""
+
+    def __init__(self, root: Any, anew: bool) -> None:
+        self.told: list[object] = []
+        self.drawn = ""  # what is drawn anew at each start
+        self.drops = False
+        self.orders: list[Any] = []
+        self._anew = anew
+        self._below_cache = False  # a dataset that shuffles anew for each iterator is filled into a cache
+        if root.options().deterministic is False:
+            raise _Unknown("the option `deterministic` of the input is False")
+        self._visit(root, ())
+        if self.orders and _is_shared(root, self.orders):
+            raise _Unknown("another dataset reads the same `shuffle`, so its order depends on both")
+        if self.drops and self._below_cache:
+            raise _Unknown("the input shuffles both before and behind `cache`")
+
+    def _visit(self, dataset: Any, above: tuple[str, ...]) -> None:
+        """Examine a dataset and its inputs; `above` are the kinds of those that read it."""
+        name = _name(dataset)
+        if name == _SHUFFLE:
+            self._shuffle(dataset, above)
+        elif name not in _SIMPLE and name not in _LATE and name not in _SOURCES and name != _CACHE:
+            raise _Unknown(f"{name} is not known to be reproducible")
+        if getattr(dataset, "_deterministic", "") == "false":
+            raise _Unknown(f"{name} is not deterministic")
+        self.told.append([name, *_values(dataset)])
+        for function in _functions(dataset):
+            self._function(name, function, above)
+        for each in _inputs(dataset):
+            self._visit(each, (*above, name))
+
+    def _shuffle(self, dataset: Any, above: tuple[str, ...]) -> None:
+        if not (int(dataset._seed) or int(dataset._seed2)):
+            self.drawn = "`shuffle` has no seed"
+        if dataset._reshuffle_each_iteration is False:
+            return
+        self.orders.append(dataset)
+        if not self._anew:
+            return
+        if _CACHE in above:
+            self._below_cache = True
+            if _CUTS.intersection(above):
+                raise _Unknown("`cache` behind a `shuffle` may never be complete")
+        elif late := next((each for each in above if each in _LATE), ""):
+            raise _Unknown(f"{late} behind a `shuffle` draws an order more than once in an epoch")
+        else:
+            self.drops = True
+
+    def _function(self, name: str, function: Any, above: tuple[str, ...]) -> None:
+        """Examine the operations of a function that is called for each element."""
+        graph = function.function.graph.as_graph_def()
+        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        registry = sys.modules["tensorflow.python.framework.op_def_registry"]
+        for op in sorted({node.op for node in nodes} - _HARMLESS):
+            definition = registry.get(op)
+            if op in _RANDOM:
+                self._random(name, [node for node in nodes if node.op == op], above)
+            elif definition is not None and definition.is_stateful:
+                raise _Unknown(f"a function of {name} uses {op}")
+        self.told.append(sorted(node.op for node in nodes))
+
+    def _random(self, name: str, nodes: list[Any], above: tuple[str, ...]) -> None:
+        """A function that draws random numbers: their sequence goes on only with the iterator, one call at a time."""
+        if name not in ("MapDataset", "FlatMapDataset", "ParallelMapDataset"):
+            raise _Unknown(f"a function of {name} draws random numbers")
+        if _CACHE in above:
+            raise _Unknown("`cache` keeps random numbers of `map`")
+        seeded = all(node.attr["seed"].i or node.attr["seed2"].i for node in nodes)
+        if self._anew or not seeded or name == "ParallelMapDataset":
+            self.drawn = "`map` draws random numbers"
+
+
+def _is_shared(root: Any, orders: list[Any]) -> bool:
+    """Whether a dataset that is not of the graph of `root` reads a dataset of it that leads to one of the `orders`."""
+    graph = [root]
+    for each in graph:
+        graph += _inputs(each)
+    own = {id(part) for each in graph for part in (each, vars(each))}
+    kind = sys.modules["tensorflow"].data.Dataset
+    for each in graph:
+        if each is root or not reads_any(each, tuple(orders)):
+            continue
+        for other in gc.get_referrers(each):
+            is_dataset = isinstance(other, kind) or (isinstance(other, dict) and "_variant_tensor_attr" in other)
+            if is_dataset and id(other) not in own:
+                return True
+    return False
+
+
+def _name(dataset: Any) -> str:
+    kind = type(dataset)
+    if not kind.__module__.startswith("tensorflow.python.data."):
+        raise _Unknown(f"{kind.__name__} is not of tf.data")
+    return kind.__name__.strip("_")
+
+
+def _inputs(dataset: Any) -> list[Any]:
+    return list(dataset._inputs())
+
+
+def _functions(dataset: Any) -> list[Any]:
+    found = (getattr(dataset, name, None) for name in _FUNCTIONS)
+    return [each for each in found if each is not None]
+
+
+def _values(dataset: Any) -> Iterator[object]:
+    """What tells a dataset from another one of its kind: counts, seeds, names of files, and the shapes of its data."""
+    tensor = sys.modules["tensorflow"].Tensor
+    for name, value in sorted(vars(dataset).items()):
+        if name == "_tensors":
+            yield [[str(each.dtype), str(each.shape), _content(each)] for each in value]
+        elif isinstance(value, tensor) and name != "_variant_tensor_attr":
+            yield [name, str(value.dtype), str(value.shape), _content(value)]
+        elif isinstance(value, (bool, int, str)):
+            yield [name, value]
+
+
+def _content(tensor: Any) -> str:
+    """A digest of a small tensor's values; "" for a large one, and for one without raw bytes."""
+    if tensor.dtype.name in ("variant", "resource") or not hasattr(tensor, "numpy"):
+        return ""
+    size = tensor.shape.num_elements()
+    width = 256 if tensor.dtype.name == "string" else tensor.dtype.size
+    if size is None or size * width > _DIGESTED_BYTES:
+        return ""
+    array = sys.modules["numpy"].asarray(tensor.numpy())
+    data = json.dumps(array.tolist(), default=str).encode() if tensor.dtype.name == "string" else array.tobytes()
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,135 @@
+"""The random numbers of Dropout and its like in `fit`: the same as TensorFlow's own, from a position that is known.
+
+TensorFlow keeps how far a stateful random operation has come inside its kernel, where nothing can read or set it, so
+after a restart Dropout would begin its sequence anew. While a train function is traced, such an operation is replaced
+by the stateless one of the same generator (Philox) with the same key, and a counter in a variable: the numbers are the
+same, to the last bit, and the counter can be saved. Only operations with a seed are replaced, because the numbers of
+others differ from start to start anyway. Must never import TensorFlow, nor change anything outside a train function.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ..surface import Part, Surface
+from . import variable_count
+
+_OPS = "tensorflow.python.ops.gen_random_ops"
+_STATELESS = "tensorflow.python.ops.gen_stateless_random_ops_v2"
+_VARIABLES = "tensorflow.python.ops.resource_variable_ops"
+# Each stateful operation, and the stateless one with the same numbers.
+PAIRS = {
+    "random_uniform": "stateless_random_uniform_v2",
+    "random_standard_normal": "stateless_random_normal_v2",
+    "truncated_normal": "stateless_truncated_normal_v2",
+}
+SURFACE = Surface(
+    "random numbers such as those of Dropout begin anew at a restart",
+    (
+        *(Part(_OPS, each, "shape dtype seed seed2 name") for each in PAIRS),
+        *(Part(_STATELESS, each, "shape key counter alg dtype name") for each in PAIRS.values()),
+        Part(_VARIABLES, "ResourceVariable"),
+    ),
+)
+PHILOX = 1
+SAMPLES = 256  # of 128 bits, which the kernels of stateful operations reserve for each number
+MOST = 100  # counters that a copy may have
+_GRAPH = "train_function"  # the name that tf_keras gives to the function of a step
+_CONTROL_FLOW = ("CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncGraph")
+_MARK = "_tftraining_counts"
+
+_present: RandomNumbers | None = None  # of the `fit` that runs
+_of_models: weakref.WeakKeyDictionary[Any, RandomNumbers] = weakref.WeakKeyDictionary()
+
+
+def of_model(model: Any) -> RandomNumbers:
+    """The counters of this model."""
+    return _of_models.setdefault(model, RandomNumbers())
+
+
+class RandomNumbers:
+    """The counters of one model: its train function keeps them from one `fit` to the next."""
+
+    def __init__(self) -> None:
+        self._counters: list[tuple[str, Any]] = []
+        self._resumed: dict[str, list[int]] = {}
+
+    def begin(self) -> None:
+        """Count from now on."""
+        global _present  # noqa: PLW0603  # one process, one training at a time
+        _present = self
+
+    def end(self) -> None:
+        """The operations that are traced from now on are left alone."""
+        global _present  # noqa: PLW0603
+        if _present is self:
+            _present = None
+
+    def offsets(self) -> list[list[Any]]:
+        """The key of each operation, in the order of the traces, and how far it has come."""
+        return [[key, int(counter.numpy())] for key, counter in self._counters[:MOST]]
+
+    def resume(self, offsets: list[list[Any]]) -> None:
+        """Let operations that are traced from now on begin where those of the copy had come to."""
+        for key, offset in offsets:
+            self._resumed.setdefault(str(key), []).append(int(offset))
+
+    def counter(self, key: str) -> Any:
+        """A new counter for the operation of this key."""
+        tensorflow = sys.modules["tensorflow"]
+        waiting = self._resumed.get(key)
+        begin = waiting.pop(0) if waiting else 0
+        with tensorflow.init_scope(), tensorflow.device("CPU:0"):
+            # Not tf.Variable: the strategy would make it a variable of all members.
+            variable = sys.modules[_VARIABLES].ResourceVariable(
+                tensorflow.constant(begin, tensorflow.int64), trainable=False, name="tftraining_random"
+            )
+        variable_count.forget_one()
+        self._counters.append((key, variable))
+        return variable
+
+
+def extend() -> None:
+    """Extend TensorFlow, once. SURFACE holds."""
+    module = sys.modules[_OPS]
+    if hasattr(module, _MARK):
+        return
+    setattr(module, _MARK, True)
+    for stateful, stateless in PAIRS.items():
+        setattr(module, stateful, _counted(getattr(module, stateful), getattr(sys.modules[_STATELESS], stateless)))
+
+
+def _counted(stateful: Callable[..., Any], stateless: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stateful)
+    def numbers(shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None) -> Any:
+        if _present is None or not (seed or seed2) or not _in_train_function():
+            return stateful(shape, dtype, seed, seed2, name)
+        tensorflow = sys.modules["tensorflow"]
+        shape = tensorflow.convert_to_tensor(shape)
+        static = tensorflow.get_static_value(shape, partial=True)
+        counter = _present.counter(f"{stateful.__name__} {seed} {seed2} {_text(static)}")
+        count = tensorflow.reduce_prod(tensorflow.cast(shape, tensorflow.int64)) * SAMPLES
+        begin = counter.assign_add(count, read_value=True) - count
+        keys = tensorflow.constant([seed % 2**64], tensorflow.uint64)
+        place = tensorflow.stack(
+            [tensorflow.cast(begin, tensorflow.uint64), tensorflow.constant(seed2 % 2**64, tensorflow.uint64)]
+        )
+        return stateless(shape=shape, key=keys, counter=place, alg=PHILOX, dtype=dtype, name=name)
+
+    return numbers
+
+
+def _text(static: Any) -> str:
+    return "" if static is None else str([None if each is None else int(each) for each in static])
+
+
+def _in_train_function() -> bool:
+    """Whether operations are being added to Keras' train function itself, or to a loop or branch of it."""
+    graph = sys.modules["tensorflow"].compat.v1.get_default_graph()
+    while type(graph).__name__ in _CONTROL_FLOW:
+        graph = graph.outer_graph
+    return getattr(graph, "name", "") == _GRAPH

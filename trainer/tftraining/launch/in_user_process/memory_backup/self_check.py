@@ -1,0 +1,58 @@
+"""Checks that a resumed training is where its copy says: what Keras reports against what was restored. Pure.
+
+Whatever restores a position relies on how Keras counts. If that changes, a training would go on elsewhere without a
+word; so the first batch, the batches of each epoch and the steps of the whole are compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class ResumedTrainingDiffers(RuntimeError):
+    """A training that was resumed is not where its copy says. The restart resumes from the storage."""
+
+
+@dataclass
+class Checks:
+    """The checks of one resumed `fit`: it begins at `batch` of `epoch` with `step` steps made, of `steps` an epoch (0:
+    unknown) and `epochs`. Each method returns what is wrong, "" if nothing is."""
+
+    epoch: int
+    batch: int
+    step: int
+    steps: int
+    epochs: int
+    _begun: bool = False
+    _first: bool = True
+
+    def begin_epoch(self, epoch: int) -> str:
+        """Keras begins an epoch."""
+        begun, self._begun = self._begun, True
+        if not begun and epoch != self.epoch:
+            return f"the training goes on in epoch {epoch + 1} instead of {self.epoch + 1}"
+        return ""
+
+    def end_batch(self, batch: int, increment: int, counted: int) -> str:
+        """Keras has ended the batches up to `batch`, `increment` at once; its model has `counted` steps."""
+        first, self._first = self._first, False
+        if not first:
+            return ""
+        if batch + 1 - increment != self.batch:
+            return f"the training goes on at batch {batch + 2 - increment} instead of {self.batch + 1}"
+        if counted != self.step + increment:
+            return f"the training has {counted} steps instead of {self.step + increment}"
+        return ""
+
+    def end_epoch(self, batches: int, stopped: bool) -> str:
+        """An epoch ends behind so many batches; `stopped`: by a callback, or because its input had no more."""
+        if stopped or not self.steps or batches == self.steps:
+            return ""
+        return f"an epoch has {batches} batches instead of {self.steps}"
+
+    def end(self, counted: int, stopped: bool) -> str:
+        """The training ends with `counted` steps; `stopped`: before its last epoch."""
+        expected = self.step + (self.epochs - self.epoch) * self.steps - self.batch
+        if stopped or not self.steps or counted == expected:
+            return ""
+        return f"the training ends with {counted} steps instead of {expected}"

@@ -1,0 +1,57 @@
+"""Gives `shuffle` a seed where the program gives none, so that a restarted program sees its input in the same order.
+
+The seed follows from the job's UID and the number of such a call in this process: another job has another order, all
+starts of one job have the same. A program that sets a seed, for the operation or for TensorFlow, is left alone. Must
+never import TensorFlow.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import json
+import sys
+from typing import Any
+
+from ..import_hook import after_import
+from ..surface import Part, Surface
+
+MODULE = "tensorflow.python.data.ops.shuffle_op"
+_CONTEXT = "tensorflow.python.eager.context"
+SURFACE = Surface(
+    "a `shuffle` without a seed has another order after a restart",
+    (
+        Part(MODULE, "_ShuffleDataset.__init__", "self input_dataset buffer_size seed reshuffle_each_iteration name"),
+        Part(_CONTEXT, "global_seed", ""),
+        Part(_CONTEXT, "executing_eagerly", ""),
+    ),
+)
+_MOST = 1 << 62
+
+
+def install(told: str) -> None:
+    """Extend TensorFlow, now or when it is imported. `told`: the launcher's settings; without a UID of the job nothing
+    is extended."""
+    if uid := json.loads(told).get("uid"):
+        after_import(frozenset({MODULE}), functools.partial(_extend, str(uid)))
+
+
+def _extend(uid: str, module: Any) -> None:
+    if not SURFACE.holds():
+        return
+    begin, calls, context = module._ShuffleDataset.__init__, itertools.count(), sys.modules[_CONTEXT]
+
+    @functools.wraps(begin)
+    def initialize(self: Any, input_dataset: Any, buffer_size: Any, seed: Any = None, *args: Any, **more: Any) -> None:
+        if seed is None and context.executing_eagerly() and context.global_seed() is None:
+            seed = seed_of(uid, next(calls))
+        begin(self, input_dataset, buffer_size, seed, *args, **more)
+
+    module._ShuffleDataset.__init__ = initialize
+
+
+def seed_of(uid: str, number: int) -> int:
+    """The seed of the call of this number in a job; never 0."""
+    digest = hashlib.sha256(f"{uid} {number}".encode()).digest()
+    return 1 + int.from_bytes(digest[:8], "big") % _MOST
