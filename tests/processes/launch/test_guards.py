@@ -19,6 +19,7 @@ from tests.support.launchers import changed_keras, changed_package
 ALL = "neither progress nor backups in memory nor finished fits of Keras"
 PROGRESS = "no progress of Keras"
 MEMORY = "no backups in memory"
+FINISHED = "does not save the end of a fit"
 PATIENCE = 900.0  # seconds; seventeen cases take 90 on an idle machine
 
 
@@ -68,9 +69,12 @@ MORE = [
             *("enumerate_epochs", "should_recreate_iterator", "make_train_function", "write_checkpoint_manager"),
         )
     ),
-    renamed("_training_state", "_training_state", "cannot save the end of this fit"),
+    renamed("_training_state", "_training_state", FINISHED),
+    renamed("_ckpt_saved_batch", "_ckpt_saved_batch", FINISHED),
     UNCHANGED_3,
     renamed("CallbackList", "CallbackList.on_train_begin", ALL, package="keras", **NOTHING),
+    renamed("_weights_path", "_weights_path", FINISHED, resumes=False, package="keras"),
+    renamed("_initial_epoch", "_initial_epoch", FINISHED, resumes=False, package="keras"),
 ]
 
 

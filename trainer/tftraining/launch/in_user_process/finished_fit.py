@@ -61,7 +61,7 @@ class Keeper:
         """Call before `fit` begins; None if its final state is not kept."""
         try:
             backup = find_backup(callbacks) if self.takes_part() else None
-            if backup is None:
+            if backup is None or not backup.is_known():
                 return None
             if not backup.is_local:
                 _log(f"does not save the end of this fit: its backup is not in files but in {backup.path}")

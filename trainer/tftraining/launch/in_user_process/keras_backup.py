@@ -14,8 +14,31 @@ from contextlib import contextmanager
 from typing import Any
 
 from .memory_backup.member_sums import Sums, sums_over
+from .surface import Part, Surface
 
 CLASS = "BackupAndRestore"
+_LOST = "does not save the end of a fit"
+_STATE = "{package}.distribute.worker_training_state"
+LEGACY = Surface(
+    _LOST,
+    (
+        Part("{package}.callbacks", CLASS, uses="_training_state backup_dir delete_checkpoint"),
+        Part(_STATE, "WorkerTrainingState", uses="read_checkpoint_manager write_checkpoint_manager"),
+        Part(
+            _STATE,
+            "WorkerTrainingState.maybe_load_initial_counters_from_ckpt",
+            uses="_ckpt_saved_epoch _ckpt_saved_batch",
+        ),
+        Part("{package}.engine.training", "Model.fit", uses="_maybe_load_initial_counters_from_ckpt stop_training"),
+    ),
+)
+KERAS_3 = Surface(
+    _LOST,
+    (
+        Part("{package}.callbacks.backup_and_restore", CLASS, uses="_weights_path backup_dir delete_checkpoint"),
+        Part("{package}.backend.tensorflow.trainer", "TensorFlowTrainer.fit", uses="_initial_epoch stop_training"),
+    ),
+)
 
 
 def find_backup(callbacks: Any) -> Backup | None:
@@ -23,7 +46,8 @@ def find_backup(callbacks: Any) -> Backup | None:
     found = [each for each in callbacks.callbacks if any(cls.__name__ == CLASS for cls in type(each).__mro__)]
     if len(found) != 1 or not hasattr(found[0], "delete_checkpoint"):
         return None
-    kind = Keras3Backup if hasattr(found[0], "_weights_path") else LegacyBackup
+    modules = [cls.__module__ for cls in type(found[0]).__mro__]
+    kind = Keras3Backup if any(each.endswith(".backup_and_restore") for each in modules) else LegacyBackup
     backup = kind(found[0])
     return backup if found[0].model.built and backup.supported else None
 
@@ -36,6 +60,7 @@ class Backup:
     """The common base class; `path` is the directory that Keras deletes."""
 
     path: str
+    surface = Surface(_LOST, ())
     supported = True
     workers = 1
     writes = True
@@ -44,6 +69,11 @@ class Backup:
         self._callback = callback
         self._model = callback.model
         self.deletes = bool(callback.delete_checkpoint)
+
+    def is_known(self) -> bool:
+        """Whether this version of Keras is as it must be to restore the end of a `fit`."""
+        modules = [each.__module__ for each in type(self._callback).__mro__ if each.__name__ == CLASS]
+        return self.surface.holds(package="".join(modules[-1:]).partition(".callbacks")[0])
 
     @property
     def is_local(self) -> bool:
@@ -89,6 +119,8 @@ class Backup:
 
 class LegacyBackup(Backup):
     """The backup of tf_keras and of Keras before 3: a checkpoint in `<backup_dir>/chief`."""
+
+    surface = LEGACY
 
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
@@ -138,6 +170,8 @@ class LegacyBackup(Backup):
 
 class Keras3Backup(Backup):
     """The backup of Keras 3 with TensorFlow, in one process: weights in `<backup_dir>` itself."""
+
+    surface = KERAS_3
 
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
