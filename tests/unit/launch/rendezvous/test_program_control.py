@@ -1,4 +1,4 @@
-"""The environment of the program in a round."""
+"""The environment of the program in a round, and what its launcher holds behind it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.support.launchers.copies import write_copy
 from tftraining.launch.config.settings import read
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.process.memory_store import Limits, MemoryStore
 from tftraining.launch.process.program import Program
+from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
 from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.rendezvous.protocol import Frame
@@ -54,4 +57,27 @@ async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round
     executing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await executing
+    await program.close()
+
+
+async def test_a_member_that_is_ready_again_has_no_suspect_copy(tmp_path: Path) -> None:
+    """So no later launcher of the chief, which knows of no suspect, can choose one."""
+    settings = read({"TF_CONFIG": TF_CONFIG, "TFTRAINING_LAUNCHER": json.dumps(LAUNCHER)})
+    program, orders, sent = RecordingProgram(tmp_path), asyncio.Queue[Frame](), asyncio.Queue[Frame]()
+    chief = ChiefContact(settings, "127.0.0.1:1", program.log, FileRecord(None, ""))
+    control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **frame: sent.put_nowait(frame))
+    store = MemoryStore.temporary(Limits(1.0), tmp_path)
+    control.backups = BackupControl(settings, b"secret", store, program.log)
+    for copy in ((1, 32), (1, 48), (2, 64)):
+        write_copy(store.directory, *copy)
+    executing = asyncio.create_task(control.execute(orders))
+    stop: Frame = {"type": "stop", "round": 2, "why": "a fault", "dump": False, "suspects": [[1, 48], [2, 0]]}
+    for frame in (stop, {**stop, "round": 3, "suspects": None}):
+        orders.put_nowait(frame)
+        ready = await sent.get()
+        assert (ready["type"], ready["memoryCopies"]) == ("ready", [[1, 32]])
+    executing.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await executing
+    await control.backups.close(ended=True)
     await program.close()
