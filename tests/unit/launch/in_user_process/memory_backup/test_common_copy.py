@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.support.random_seeds import seeds
-from tests.unit.launch.in_user_process.memory_backup.test_copier import State
+from tests.unit.launch.in_user_process.memory_backup.test_copier import State, take_copy
 from tftraining.launch.gang.memory_backups import choose
 from tftraining.launch.in_user_process.memory_backup import copy_file, interval
 from tftraining.launch.in_user_process.memory_backup.copier import Copier
@@ -35,15 +35,10 @@ class Member:
     def __init__(self, directory: Path, number: int, restore: tuple[int, int] | None) -> None:
         told = json.dumps({"directory": str(directory), "percent": 1, "restore": restore})
         sums = lambda numbers: [MEMBERS * each for each in numbers]  # noqa: E731  # all members say the same
-        self.copier = Copier(Settings(told, {"TFTRAINING_ROUND": str(number)}), MEMBERS, sums, lambda text: None)
+        self.copier = Copier(Settings(told, {"TFTRAINING_ROUND": str(number)}), MEMBERS, sums, list, lambda text: None)
         self.state = State()
-        self.copier.use(self.state, "this")
-        found = self.copier.find()
-        assert (found is None) == (restore is None)
-        if self.copier.agree(found, newer=True) is not None and found is not None:
-            self.copier.take(found)
-        self.begun = self.state.value
-        self.copier.begin(self.begun)
+        self.begun = take_copy(self.copier, self.state)
+        assert self.begun == self.state.value == (restore[1] if restore else 0)
         self.copier._exponent = EXPONENT
         self.requested = 0
         request: Any = self.copier._request

@@ -23,24 +23,48 @@ SIZE = 64
 
 
 class State:
-    """A number in place of variables."""
+    """A number in place of variables, which may be told to be no finite one."""
 
     size = SIZE
+    finite = False
 
     def __init__(self) -> None:
         self.value = 0
+        self.calls: list[str] = []
+
+    def complete(self) -> None:
+        self.calls.append("complete")
 
     def grown(self) -> bool:
         return False
+
+    def is_finite(self) -> bool:
+        return self.finite
+
+    def gather(self, totals: Any) -> None:
+        self.calls.append("gather")
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         return [memoryview(buffer)[start : start + SIZE]]
 
     def copy_to(self, views: list[Any]) -> None:
+        self.calls.append("copy")
         views[0][:] = bytes([self.value]) * SIZE
 
-    def restore_from(self, views: list[Any]) -> None:
-        self.value = views[0][0]
+    def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:
+        self.value, self.restored_as = views[0][0], (own, all_own)
+
+
+def take_copy(copier: Copier, state: State) -> int:
+    """Begin as a program does; the step of the restored copy, or 0."""
+    copier.use(state, "this")
+    copier.agree()
+    found = copier.find()
+    if copier.choose(found, newer=True) is not None and found is not None:
+        copier.take(found)
+    step = found.step if found is not None else 0
+    copier.begin(step)
+    return step
 
 
 class Training:
@@ -49,14 +73,9 @@ class Training:
     def __init__(self, directory: Path, number: int, log: list[str], told: dict[str, Any]) -> None:
         settings = json.dumps({"directory": str(directory), "percent": 1, **told})
         self.sums: list[list[float]] = []
-        self.copier = Copier(Settings(settings, {"TFTRAINING_ROUND": str(number)}), 1, self.sum, log.append)
-        self.directory, self.state, self.step = str(directory), State(), 0
-        self.copier.use(self.state, "this")
-        if (found := self.copier.find()) is not None:
-            self.step = found.step
-        if self.copier.agree(found, newer=True) is not None and found is not None:
-            self.copier.take(found)
-        self.copier.begin(self.step)
+        self.copier = Copier(Settings(settings, {"TFTRAINING_ROUND": str(number)}), 1, self.sum, list, log.append)
+        self.directory, self.state = str(directory), State()
+        self.step = take_copy(self.copier, self.state)
         self.copier._exponent = 1
 
     def sum(self, numbers: list[float]) -> list[float]:
@@ -149,7 +168,17 @@ def test_a_copy_of_another_size_is_not_kept(begin: Begin, tmp_path: Path) -> Non
     begin().train(5)
     with (tmp_path / "copy-1-2").open("ab") as file:
         file.write(b"more")
-    assert begin(2, restore=[1, 4]).held() == [4]
+    assert begin(2, restore=[1, 4]).train(2).held() == [4, 6]
+    assert {path.stat().st_size for path in tmp_path.glob("copy-*")} == {HEAD + SIZE}
+
+
+def test_a_copy_that_is_smaller_than_the_state_is_not_restored(
+    begin: Begin, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin().train(4)
+    monkeypatch.setattr(State, "size", SIZE + 1)
+    assert begin(2, restore=[1, 4]).copier.resumed is None
+    assert log == ["the copy in memory is of another training or another program"]
 
 
 # The launcher fetches the copy from another member.
@@ -296,7 +325,7 @@ def test_a_request_before_the_memory_is_judged_is_answered(begin: Begin, tmp_pat
     ask(tmp_path, 3)
     timer = take_back_after(tmp_path, 0.2)
     assert training.train(4).held() == [3]
-    assert len(training.sums) == 1  # that of the begin: the other members need not have heard it
+    assert len(training.sums) == 2  # those of the begin: the other members need not have heard it
     assert training.train(10).held() == [12, 14]
     timer.join()
 
@@ -348,18 +377,76 @@ def test_a_state_whose_loss_is_no_number_is_not_copied(begin: Begin) -> None:
     assert training.report()["on"]
 
 
+def test_a_training_that_has_got_over_a_bad_loss_is_copied_and_goes_on(
+    begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(State, "finite", True)
+    assert begin().train(4, math.nan).held() == [2, 4]
+    assert begin(2, restore=[1, 4]).train(2, math.nan).held() == [4, 6]
+
+
+@pytest.mark.parametrize(("loss", "calls"), [(1.0, ["gather", "copy"]), (math.nan, ["gather"])])
+def test_a_member_that_makes_no_copy_gathers_like_the_others(begin: Begin, loss: float, calls: list[str]) -> None:
+    training = begin().train(1)
+    training.state.calls.clear()
+    assert training.train(1, loss).state.calls == calls
+
+
 @pytest.mark.parametrize("loss", [1.0, math.nan])
 def test_the_members_vote_at_the_same_steps_whatever_their_loss(begin: Begin, loss: float) -> None:
-    assert len(begin().train(16, loss).sums) == 5  # the begin, the memory, and after 2, 4 and 8 copies
+    assert len(begin().train(16, loss).sums) == 6  # twice at the begin, the memory, and after 2, 4 and 8 copies
+
+
+def gang_of_three(place: Path, others: list[float], **told: Any) -> Copier:
+    """One of three members; `others` is what the other two have said, all of it together."""
+
+    def sums(numbers: list[float]) -> list[float]:
+        return [one + other for one, other in zip(numbers, others)]
+
+    settings = json.dumps({"directory": str(place), "percent": 1, **told})
+    return Copier(Settings(settings, {"TFTRAINING_ROUND": "2"}), 3, sums, list, print)
+
+
+@pytest.mark.parametrize(
+    ("vote", "others", "agreed", "told"), [(1.0, [2, 1], True, 2), (1.0, [1, 2], False, 3), (0.0, [2, 0], True, 0)]
+)
+def test_all_members_hear_every_vote_and_copy_only_if_all_can(
+    tmp_path: Path, vote: float, others: list[float], agreed: bool, told: float
+) -> None:
+    own = gang_of_three(tmp_path, others)
+    assert (own.agree([vote]), own.agreed) == ([told], agreed)
+    assert own.why_not == ("" if agreed else "another member cannot")
+
+
+FOUND: Any = types.SimpleNamespace(exponent=5)  # what `choose` uses of a copy
 
 
 @pytest.mark.parametrize("newer", [1, 3])  # members that know the storage: the chief of `fit`, or all in a custom loop
 def test_the_interval_of_the_copy_is_kept_whoever_tells_it(tmp_path: Path, newer: int) -> None:
-    def sums(numbers: list[float]) -> list[float]:
-        able, found, *told = numbers
-        return [3 * able, 3 * found, *(newer * each for each in told)]
-
-    settings = Settings(json.dumps({"directory": str(tmp_path), "percent": 1}), {"TFTRAINING_ROUND": "2"})
-    own = Copier(settings, 3, sums, print)
-    assert own.agree(types.SimpleNamespace(exponent=5), True, 7) == 7  # type: ignore[arg-type]  # what it uses
+    others = newer - 1
+    own = gang_of_three(tmp_path, [2, others, 7 * others, 5 * others, 2])
+    assert own.choose(FOUND, True, 7) == 7
     assert own._exponent == 5
+
+
+@pytest.mark.parametrize(
+    ("found", "newer", "others"),
+    [(None, False, [2, 1, 7, 5, 2]), (FOUND, True, [1, 0, 0, 0, 2]), (FOUND, False, [2, 0, 0, 0, 2])],
+)
+def test_none_restores_a_copy_that_one_lacks_or_that_is_older_than_the_storage(
+    tmp_path: Path, found: Any, newer: bool, others: list[float]
+) -> None:
+    assert gang_of_three(tmp_path, others).choose(found, newer) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "own_copies", "restored_as"),
+    [("Memory", 2, (True, True)), ("Memory", 1, (True, False)), ("Peer", 2, (False, False))],
+)
+def test_the_state_hears_who_has_made_the_copies(
+    begin: Begin, tmp_path: Path, source: str, own_copies: int, restored_as: tuple[bool, bool]
+) -> None:
+    begin().train(4)
+    member, state = gang_of_three(tmp_path, [2, 2, 0, 8, own_copies], restore=[1, 4], source=source), State()
+    assert take_copy(member, state) == 4
+    assert state.restored_as == restored_as
