@@ -57,11 +57,20 @@ def test_remove_listed_removes_the_copies_and_the_list(tmp_path: Path, copy: Pat
         copies.add_to_list(str(copy), str(file))
     copies.add_to_list(str(tmp_path / "never-made.finished-1"), str(file))
     assert len(file.read_text().splitlines()) == 2
-    (aside := tmp_path / "chief.aside-1").mkdir()
-    copies.add_to_list(str(aside), str(file))
     assert copies.remove_listed(file) == []
     assert [each.name for each in tmp_path.iterdir()] == ["job"] and list((tmp_path / "job").iterdir()) == []
     assert copies.remove_listed(file) == []
+
+
+def test_a_backup_set_aside_returns_to_its_place_with_the_end_of_the_job(tmp_path: Path) -> None:
+    file = tmp_path / "list"
+    for number in (1, 2):
+        (aside := tmp_path / f"chief.aside-{number}").mkdir()
+        (aside / "ckpt").write_text(str(number))
+        copies.add_to_list(str(aside), str(file))
+    assert copies.remove_listed(file) == []
+    assert [each.name for each in tmp_path.iterdir()] == ["chief"]
+    assert (tmp_path / "chief" / "ckpt").read_text() == "1"
 
 
 def test_remove_listed_removes_only_copies_and_follows_no_link(tmp_path: Path) -> None:

@@ -108,10 +108,16 @@ def add_to_list(path: str, file: str) -> None:
 
 
 def remove_listed(file: Path) -> list[str]:
-    """Remove all that is listed, then the list file; return one error line for each directory that remains."""
+    """Remove all copies that are listed, then the list file; return one error line for each that remains.
+
+    A backup set aside returns to its place: its call has not begun again, as if the backup had never been moved.
+    """
     problems = []
     for path in _listed(str(file)):
+        backup, aside, _ = path.rpartition(".aside-")
         try:
+            if aside and os.path.isdir(path) and not os.path.lexists(backup):
+                os.rename(path, backup)
             remove(path)
         except OSError as error:
             problems.append(f"{path}: {error.strerror}")

@@ -74,10 +74,10 @@ def _is_own(name: str, path: str, packages: set[str]) -> bool:
 
 
 def _digest_of(path: str) -> bytes:
-    """The digest of a file, or of the archive in which it is; as this process has first seen it."""
+    """The digest of a file, or of the archive in which it is, as this process has first seen it; b"" if it is gone."""
     while not os.path.isfile(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
-    if path not in _files:
+    if path not in _files and os.path.isfile(path):
         with open(path, "rb") as file:
             _files[path] = hashlib.sha256(file.read()).digest()
-    return _files[path]
+    return _files.get(path, b"")
