@@ -401,7 +401,7 @@ def gang_of_three(place: Path, others: list[float], **told: Any) -> Copier:
     """One of three members; `others` is what the other two have said, all of it together."""
 
     def sums(numbers: list[float]) -> list[float]:
-        return [one + other for one, other in zip(numbers, others)]
+        return [one + other for one, other in zip(numbers, others, strict=False)]
 
     settings = json.dumps({"directory": str(place), "percent": 1, **told})
     return Copier(Settings(settings, {"TFTRAINING_ROUND": "2"}), 3, sums, list, print)
