@@ -38,14 +38,14 @@ class Runs:
 
     def verdict(self, cell: Cell) -> Verdict:
         """Run the cell, and judge it. RuntimeError if it fails undisturbed."""
-        undisturbed = self._run_undisturbed(replace(cell, kills=(), exactness="Preferred"))
+        undisturbed = self._run_undisturbed(_calm(cell))
         self._number += 1
         place = self._place / f"{self._number}"
         failed = self._driver(cell).run(cell, place, backups=True)
         return judge(cell, undisturbed, place / "job", failed)
 
     def _driver(self, cell: Cell) -> Direct | Launched:
-        return self._launched if cell.workers > 1 else self._direct
+        return self._launched if max(cell.workers, cell.scaled_to) > 1 else self._direct
 
     def _run_undisturbed(self, cell: Cell) -> Path:
         if cell not in self._undisturbed:
@@ -58,6 +58,12 @@ class Runs:
                 raise RuntimeError(f"undisturbed: something has restarted it\n{_output(place)[-3000:]}")
             self._undisturbed[cell] = place / "job"
         return self._undisturbed[cell]
+
+
+def _calm(cell: Cell) -> Cell:
+    """The cell without anything that disturbs it."""
+    strategy = cell.strategy or "multi-worker" * bool(cell.scaled_to)
+    return replace(cell, kills=(), exactness="Preferred", scaled_to=0, strategy=strategy)
 
 
 def _output(place: Path) -> str:

@@ -47,7 +47,7 @@ class Cell:
     exactness: str = "Preferred"
     strategy: str = ""  # "multi-worker"; always with more than one worker
     workers: int = 1
-    scaled_to: int = 0  # the number of workers from the first kill on
+    scaled_to: int = 0  # the number of workers behind the batch of the first kill, which scales and kills nothing
     epochs: int = 4
     steps: int = 20
     kills: tuple[Kill, ...] = (Kill(2, 7),)
@@ -200,6 +200,7 @@ class Expected:
     anew: tuple[str, ...]
     stops: bool
     once: bool
+    resized: bool  # another number of workers ends the training
 
 
 def expected(cell: Cell) -> Expected:
@@ -218,6 +219,7 @@ def expected(cell: Cell) -> Expected:
         tuple(part.anew for part in parts if part.anew),
         any(part.stops for part in parts),
         source.once and cell.shape != "initial-epoch",
+        cell.scaled_to > 0,
     )
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.exact.inputs import validation_data
 from tests.exact.models import optimizers
 from tftraining.launch.in_user_process.memory_backup import copy_report
 
+STEP_SECONDS = 1.0  # while a launcher for one more worker starts
 PLATEAU = 1e9  # no loss gets better by so much: the first epoch stays the best one
 
 
@@ -91,7 +93,7 @@ def note_epoch(place: Place, part: int, epoch: int, model: Any, logs: Any, rate:
     place.write(
         f"epoch-{part}-{epoch}",
         {
-            "seen": local(counted.seen).astype(int).tolist(),
+            "seen": local(counted.seen).tolist(),
             "count": float(local(counted.count)),
             "iterations": [int(each.iterations.numpy()) for each in optimizers(model)],
             "rate": rate,
@@ -118,11 +120,13 @@ class Stateless(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class Follow(Stateless):
-    """Notes each step and each epoch of `fit`, and lets the killer know."""
+    """Notes each step and each epoch of `fit`, and lets the killer know.
 
-    def __init__(self, place: Place, killer: Killer, part: int) -> None:
+    `scaled_at`: epoch and batch behind which the gang is scaled, so that the training waits for the others."""
+
+    def __init__(self, place: Place, killer: Killer, part: int, scaled_at: tuple[int, int] | None) -> None:
         super().__init__()
-        self.place, self.killer, self.part = place, killer, part
+        self.place, self.killer, self.part, self.scaled_at = place, killer, part, scaled_at
         self.epoch, self.began = 0, False
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -136,6 +140,8 @@ class Follow(Stateless):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.place.add("steps", f"{self.part} {self.epoch} {batch}")
+        if self.scaled_at is not None and (self.epoch, batch) >= self.scaled_at:
+            time.sleep(STEP_SECONDS)
         self.killer.at("batch", self.part, self.epoch, batch)
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:

@@ -5,6 +5,7 @@ Each worker has a store of its own, as a pod has. It must leave no process, and 
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from typing import Any
 from tests.exact.cells import Cell
 from tests.exact.direct import PROGRAM, SHM, environment
 from tests.support.launchers.gang import LocalGang
+from tests.support.ports import free_ports
 
 START_SECONDS, ROUND_SECONDS = 120.0, 60.0
 
@@ -23,28 +25,61 @@ class Gang(LocalGang):
     """The launchers of a cell; `started` are the variables of its programs."""
 
     def __init__(self, place: Path, cell: Cell, **options: Any) -> None:
-        super().__init__(place, {"worker": cell.workers}, terminationGraceSeconds=60, **options)
+        pattern = f"127.0.0.1:{_free_decade()}%d"
+        sized = {"orders": str(place / "orders"), "workerAddress": pattern, "minReplicas": 1} if cell.scaled_to else {}
+        most = max(cell.workers, cell.scaled_to)
+        super().__init__(place, {"worker": most}, terminationGraceSeconds=60, **options, **sized)
         self.command = [sys.executable, str(PROGRAM)]
         self.started = environment() | {"TFTRAINING_DIR": str(self.directory), "EXACT_CELL": str(place / "cell.json")}
+        self.addresses = [pattern.replace("%d", str(index)) for index in range(most)]
+        if cell.scaled_to:
+            self.order_size(cell.workers)
 
     def environment(self, name: str, **options: Any) -> dict[str, str]:
         """The environment of a launcher."""
         return super().environment(name, **options) | self.started
+
+    def order_size(self, workers: int) -> None:
+        """Change the number of workers, as the operator does."""
+        self.cluster = {"worker": self.addresses[:workers]}
+        path = self.place / "orders"
+        path.with_suffix(".new").write_text(json.dumps({"workers": workers}))
+        path.with_suffix(".new").rename(path)
+
+    def scale(self, cell: Cell) -> None:
+        """Scale the gang when it has made the batch of the cell's first kill, which no program makes itself."""
+        line = f"{cell.kills[0].part} {cell.kills[0].epoch} {cell.kills[0].batch}"
+        steps = self.directory / "steps-0"
+        self.wait_for(lambda: steps.exists() and line in steps.read_text().splitlines(), START_SECONDS)
+        self.order_size(cell.scaled_to)
+        if new := self.names[cell.workers : cell.scaled_to]:
+            self.start(*new)
+        self.retired += [self.launchers.pop(name) for name in self.names[cell.scaled_to :]]
+
+
+def _free_decade() -> int:
+    """Ten ports in a row, by their number without its last digit."""
+    return next(port for port in free_ports(19) if port % 10 == 0) // 10
 
 
 class Launched:
     """Runs cells of a gang."""
 
     def run(self, cell: Cell, place: Path, *, backups: bool) -> str:
-        """As `Direct.run` does."""
+        """As `Direct.run` does; a cell that is `scaled_to` another size is scaled once and not killed."""
         place.mkdir(parents=True)
-        (place / "cell.json").write_text(replace(cell, kills=cell.kills if backups else ()).to_json())
+        scaled = backups and cell.scaled_to > 0
+        known = cell if scaled else replace(cell, scaled_to=0, kills=cell.kills if backups else ())
+        (place / "cell.json").write_text(known.to_json())
         memory = Path(tempfile.mkdtemp(prefix="exact-", dir=SHM))
         told = {"mode": "Auto", "maxOverheadPercent": 100, "sizeLimit": 200 << 20, "directory": str(memory)}
         told |= {"exactness": cell.exactness} if cell.exactness != "Preferred" else {}
+        options = {"memoryBackup": told, "warmStart": True} if backups else {}
         try:
-            with Gang(place, cell, **({"memoryBackup": told, "warmStart": True} if backups else {})) as gang:
-                gang.start()
+            with Gang(place, known, **options) as gang:
+                gang.start(*gang.names[: cell.workers])
+                if scaled:
+                    gang.scale(cell)
                 ended = gang.wait(START_SECONDS + ROUND_SECONDS * len(cell.kills))
                 return "" if not any(ended.values()) else f"the launchers have ended with {ended}"
         except AssertionError as error:

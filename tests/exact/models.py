@@ -161,7 +161,7 @@ def build(cell: Cell, number: int) -> Any:
 
 def _with_vocabulary(rest: list[Any]) -> Any:
     inputs = keras.Input((1,))
-    words = tf.strings.as_string(tf.cast(inputs, tf.int64) % 4)
+    words = tf.strings.as_string(tf.reshape(tf.cast(inputs, tf.int64) % 4, [-1, 1]))
     found = keras.layers.StringLookup(vocabulary=["0", "1", "2", "3"], output_mode="one_hot")(words)
     return keras.Model(inputs, rest[2](keras.layers.Concatenate()([rest[1](rest[0](inputs)), found])))
 

@@ -23,8 +23,10 @@ CELL = Cell.from_json(Path(os.environ["EXACT_CELL"]).read_text(encoding="utf-8")
 DIRECTORY = Path(os.environ["TFTRAINING_DIR"])
 TASK = json.loads(os.environ.get("TF_CONFIG") or '{"task": {"index": 0}}')["task"]["index"]
 PLACE = followers.Place(DIRECTORY, TASK)
-KILLER = followers.Killer(PLACE, CELL.kills)
-STRATEGY = tf.distribute.MultiWorkerMirroredStrategy() if CELL.workers > 1 or CELL.strategy else None
+KILLER = followers.Killer(PLACE, () if CELL.scaled_to else CELL.kills)
+STRATEGY = (
+    tf.distribute.MultiWorkerMirroredStrategy() if CELL.strategy or max(CELL.workers, CELL.scaled_to) > 1 else None
+)
 RESULT: dict[str, Any] = {"parts": []}
 
 
@@ -39,7 +41,18 @@ def callbacks(part: int, backup: str) -> list[Any]:
     """BackupAndRestore, those of the cell, and ours behind all."""
     saves = [keras.callbacks.BackupAndRestore(str(PLACE.path(backup)))] if CELL.backup else []
     late = [Late()] if CELL.model == "late" else []
-    return [*saves, *late, *followers.of_cell(CELL, PLACE, part), followers.Follow(PLACE, KILLER, part)]
+    return [
+        *saves,
+        *late,
+        *followers.of_cell(CELL, PLACE, part),
+        followers.Follow(PLACE, KILLER, part, scaled_at(part)),
+    ]
+
+
+def scaled_at(part: int) -> tuple[int, int] | None:
+    """Epoch and batch behind which the gang is scaled while this fit runs."""
+    point = CELL.kills[0] if CELL.scaled_to and PLACE.round == 1 else None
+    return (point.epoch, point.batch) if point is not None and point.part == part else None
 
 
 class Late(followers.Stateless):
