@@ -35,8 +35,8 @@ LEGACY = Surface(
 KERAS_3 = Surface(
     _LOST,
     (
-        Part("{package}.callbacks.backup_and_restore", CLASS, uses="_weights_path backup_dir delete_checkpoint"),
-        Part("{package}.backend.tensorflow.trainer", "TensorFlowTrainer.fit", uses="_initial_epoch stop_training"),
+        Part("keras.src.callbacks.backup_and_restore", CLASS, uses="_weights_path backup_dir delete_checkpoint"),
+        Part("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer.fit", uses="_initial_epoch stop_training"),
     ),
 )
 
