@@ -127,10 +127,10 @@ class Keeper:
             mark = finished_copy.read_mark(path, self.uid)
             if not mark:
                 finished_copy.remove(path)
-            elif mark["identity"] == call.identity:
+            elif mark.get("identity") == call.identity:
                 own = mark
-            elif mark["start"] != self.start and mark["functions"] == call.functions:
-                changed |= mark["version"] != call.owner.version
+            elif mark.get("start") != self.start and mark.get("functions") == call.functions:
+                changed |= mark.get("version") != call.owner.version
         if changed and not own:
             _log("a fit here has finished before, but the program or its packages have changed since: this one trains")
         return bool(call.identity) and self._use(backup, own, call)
