@@ -387,7 +387,21 @@ class Session:
         created = variable_count.created()
         if created != self._created and self._trained:
             self.copier.why_not = self.copier.why_not or "the training has created variables behind its first step"
+        elif not self._trained:
+            self._note_first_step()
         self._created, self._trained = created, True
+
+    def _note_first_step(self) -> None:
+        """What the first step has shown of the training: variables that no copy has, and random numbers."""
+        try:
+            step = self._position.trace(self._model.train_function) if self._position is not None else None
+            if step is not None and self._state is not None:
+                self._state.note_others(step)
+        except Exception as error:
+            self.copier.why_not = self.copier.why_not or f"the step cannot be examined: {describe(error)}"
+        if self._random.begins_anew:
+            why = "only seeded uniform and normal numbers of the step itself can go on"
+            self._tell_anew(f"the random numbers of {self._random.begins_anew}", why)
 
     _created, _trained = 0, False
 

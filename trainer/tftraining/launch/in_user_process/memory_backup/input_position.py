@@ -91,10 +91,10 @@ class Position:
         self._makes_iterator = False
         self._iterator: Any = None
 
-    def trace(self, train_function: Any) -> None:
-        """Trace the function of a step for the present iterator, which is done in any case, but run no step."""
-        if (trace := getattr(train_function, "get_concrete_function", None)) is not None:
-            trace(self._iterator)
+    def trace(self, train_function: Any) -> Any:
+        """The function of a step as it is traced for the present iterator; None if it runs eagerly. No step is run."""
+        trace = getattr(train_function, "get_concrete_function", None)
+        return trace(self._iterator) if trace is not None else None
 
     def begins_anew(self) -> bool:
         """Whether each epoch has an iterator of its own."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from typing import Any
 
 from . import variable_count
 from .callback_state import CallbackStates
 from .member_sums import Totals
 from .random_numbers import RandomNumbers
-from .variable_values import ALIGNMENT, FETCHED, VariableValues, variables_of, way_of_sums
+from .variable_values import ALIGNMENT, FETCHED, Unsupported, VariableValues, variables_of, way_of_sums
 
 TEXT_BYTES = 1 << 16  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
@@ -40,6 +41,7 @@ class State:
         self._before_late = self._values.size + callbacks.size + _aligned(self._text_bytes)
         self.size = self._before_late
         self._totals: list[Any] | None = None
+        self._others: list[tuple[Any, Any, bytes]] = []  # handle, type and value of variables that are no part of it
         self._created = 0  # the variables of this process when all of the model were known
         self._restored: tuple[list[Any], dict[str, Any], Any, str] | None = None
 
@@ -57,11 +59,24 @@ class State:
 
     def grown(self) -> bool:
         """Whether the model has other variables than after its first step."""
+        if any(_bytes_of(handle, kind) != value for handle, kind, value in self._others):
+            raise Unsupported("the training changes a variable that the model does not track")
         if self._created == (created := variable_count.created()):
             return False
         self._created = created
         known = {id(each) for each in [*self._variables, *self._late_variables]}
         return known != {id(each) for each in self._collect()}
+
+    def note_others(self, step: Any) -> None:
+        """Note the values of variables that the `step`, a traced function, uses and that are no part of this state."""
+        local = self._strategy.experimental_local_results
+        parts = [*(part for each in self._collect() for part in local(each)), *self._random.variables()]
+        known = {id(part.handle) for part in parts}
+        for handle, _ in step.graph.captures:
+            data = getattr(handle, "_handle_data", None)
+            if data is not None and data.is_set and data.shape_and_type and id(handle) not in known:
+                kind = data.shape_and_type[0].dtype
+                self._others.append((handle, kind, _bytes_of(handle, kind)))
 
     def is_finite(self) -> bool:
         """Whether all values but those of metrics, which Keras resets, are finite numbers."""
@@ -181,6 +196,12 @@ def _build_optimizer(model: Any) -> None:
     optimizer = model.optimizer
     if callable(getattr(optimizer, "build", None)) and not getattr(optimizer, "_built", False):
         optimizer.build(model.trainable_variables)
+
+
+def _bytes_of(handle: Any, kind: Any) -> bytes:
+    """The value of the variable with this handle."""
+    value: bytes = sys.modules["tensorflow"].raw_ops.ReadVariableOp(resource=handle, dtype=kind).numpy().tobytes()
+    return value
 
 
 def _aligned(size: int) -> int:

@@ -27,10 +27,13 @@ PAIRS = {
     "random_standard_normal": "stateless_random_normal_v2",
     "truncated_normal": "stateless_truncated_normal_v2",
 }
+# Operations that are not replaced: their numbers begin anew at a restart, which is told.
+OTHERS = ("random_uniform_int", "random_shuffle", "multinomial", "random_gamma", "random_poisson_v2")
 SURFACE = Surface(
     "random numbers such as those of Dropout begin anew at a restart",
     (
         *(Part(_OPS, each, "shape dtype seed seed2 name") for each in PAIRS),
+        *(Part(_OPS, each) for each in OTHERS),
         *(Part(_STATELESS, each, "shape key counter alg dtype name") for each in PAIRS.values()),
         Part(_VARIABLES, "ResourceVariable"),
     ),
@@ -57,6 +60,7 @@ class RandomNumbers:
     def __init__(self) -> None:
         self._counters: list[tuple[str, Any]] = []
         self._resumed: dict[str, list[int]] = {}
+        self.begins_anew = ""  # an operation of the training whose numbers do
 
     def begin(self) -> None:
         """Count from now on."""
@@ -68,6 +72,10 @@ class RandomNumbers:
         global _present  # noqa: PLW0603
         if _present is self:
             _present = None
+
+    def variables(self) -> list[Any]:
+        """The variables of the counters."""
+        return [counter for _, counter in self._counters]
 
     def offsets(self) -> list[list[Any]]:
         """The key of each operation, in the order of the traces, and how far it has come."""
@@ -101,12 +109,30 @@ def extend() -> None:
     setattr(module, _MARK, True)
     for stateful, stateless in PAIRS.items():
         setattr(module, stateful, _counted(getattr(module, stateful), getattr(sys.modules[_STATELESS], stateless)))
+    for other in OTHERS:
+        setattr(module, other, _noticed(getattr(module, other)))
+
+
+def _noticed(stateful: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stateful)
+    def numbers(*args: Any, **kwargs: Any) -> Any:
+        _notice(stateful, kwargs.get("seed") or kwargs.get("seed2"))
+        return stateful(*args, **kwargs)
+
+    return numbers
+
+
+def _notice(stateful: Callable[..., Any], seeded: object) -> None:
+    """Note that a training uses numbers that begin anew. Those without a seed differ from start to start anyway."""
+    if _present is not None and seeded:
+        _present.begins_anew = stateful.__name__
 
 
 def _counted(stateful: Callable[..., Any], stateless: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stateful)
     def numbers(shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None) -> Any:
         if _present is None or not (seed or seed2) or not _in_train_function():
+            _notice(stateful, seed or seed2)
             return stateful(shape, dtype, seed, seed2, name)
         tensorflow = sys.modules["tensorflow"]
         shape = tensorflow.convert_to_tensor(shape)
