@@ -159,6 +159,7 @@ class Part:
     what: str
     anew: str = ""
     storage: bool = False
+    lost: bool = False  # a backup in the storage does not have all of it either
     stops: bool = False
     fit_only: bool = True
 
@@ -167,7 +168,7 @@ MODELS: Mapping[str, Part] = {
     "dense": Part("two layers, Adam", fit_only=False),
     "batchnorm": Part("BatchNormalization", fit_only=False),
     "dropout": Part("Dropout", anew="Dropout"),
-    "dropout-generator": Part("Dropout with a tf.random.Generator"),
+    "dropout-generator": Part("Dropout with a tf.random.Generator, which no checkpoint has", storage=True, lost=True),
     "loss-scale": Part("LossScaleOptimizer"),
     "ema": Part("an optimizer with use_ema"),
     "schedule": Part("a learning rate schedule", fit_only=False),
@@ -207,7 +208,8 @@ def expected(cell: Cell) -> Expected:
     """The promise for the cell."""
     source, parts = INPUTS[cell.input], [MODELS[cell.model], *(CALLBACKS[each] for each in cell.callbacks)]
     # In a gang, a checkpoint has the mean of the averages that each worker has of its own.
-    same = source.same and not (cell.workers > 1 and cell.model == "batchnorm")
+    averaged = cell.workers > 1 and cell.model == "batchnorm"
+    same = source.same and not averaged and not any(part.lost for part in parts)
     kind = source.kind
     if kind == ANEW and cell.exactness == "Required":
         kind = EPOCH

@@ -194,8 +194,8 @@ def _results(one: dict[str, Any], other: dict[str, Any], where: str) -> list[Dif
     found = []
     for number, (a, b) in enumerate(zip(one["parts"], other.get("parts", []), strict=True)):
         for name in ("weights", "optimizer", "metrics", "rate", "late", "table", "score"):
-            if name == "metrics" and not b["metrics"]:
-                continue  # this fit had ended before the restart, and its metrics are not built again
+            if name in ("metrics", "optimizer") and len(b[name]) < len(a[name]):
+                continue  # this fit trains nothing behind the restart, so they are not built again
             if _differ(a.get(name), b.get(name)):
                 found.append(Difference(name, f"{where}, part {number}: {_short(a.get(name), b.get(name))}"))
         found += _history(a, b, f"{where}, part {number}")
@@ -236,6 +236,8 @@ def _history(a: dict[str, Any], b: dict[str, Any], where: str) -> list[Differenc
 
 
 def _short(a: object, b: object) -> str:
+    if isinstance(a, list) and isinstance(b, list) and a and isinstance(a[0], list):
+        return f"{[each for each in a if each not in b][:4]} undisturbed, {[each for each in b if each not in a][:4]}"
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         return f"{sum(_differ(x, y) for x, y in zip(a, b, strict=True))} of {len(a)} differ"
     if isinstance(a, str) and isinstance(b, str) and "\n" in a + b:

@@ -32,7 +32,25 @@ def cells(seed: int) -> Iterator[Cell]:
 
 def _one(chance: random.Random, given: dict[str, object]) -> Cell:
     cell = _loop(chance) if chance.random() < 0.08 and not given else _fit(chance, given)
-    return replace(cell, kills=_kills(chance, cell))
+    if chance.random() < 0.06 and not given:
+        cell = _gang(chance, cell)
+    kills = _kills(chance, cell)
+    if cell.scaled_to:
+        kills = (Kill(chance.randrange(cell.epochs - 1), chance.randrange(cell.batches - 1)),)
+    return replace(cell, kills=kills)
+
+
+def _gang(chance: random.Random, cell: Cell) -> Cell:
+    """The cell with several workers, or scaled; as it is if its parts do not allow that."""
+    source = INPUTS[cell.input]
+    if not source.works_in_a_gang or source.unsized or cell.model in ALONE or cell.epochs > 100:
+        return cell
+    cell = replace(cell, strategy="", workers=chance.choice([2, 2, 3]))
+    if cell.shape != "one" or cell.loop == "custom" or chance.random() < 0.5:
+        return cell
+    stopping = tuple(name for name in cell.callbacks if not CALLBACKS[name].stops)
+    workers, scaled = chance.choice([(1, 2), (2, 1), (2, 3), (3, 2)])
+    return replace(cell, workers=workers, scaled_to=scaled, callbacks=stopping)
 
 
 def _loop(chance: random.Random) -> Cell:
@@ -98,6 +116,7 @@ def _kills(chance: random.Random, cell: Cell) -> tuple[Kill, ...]:
         epoch = max(first, chance.choice([0, cell.epochs - 1, *(chance.randrange(cell.epochs) for _ in range(2))]))
         batch = chance.choice([0, cell.batches - 1, *(chance.randrange(cell.batches) for _ in range(4))])
         at = chance.choice(points)
-        found.append(Kill(epoch, batch if at == "batch" else 0, at, chance.randrange(parts)))
+        part, member = chance.randrange(parts), chance.randrange(cell.workers)
+        found.append(Kill(epoch, batch if at == "batch" else 0, at, part, member))
     order = {"epoch_begin": 0, "batch": 1, "validation": 2, "epoch_end": 3}
     return tuple(sorted(found, key=lambda kill: (kill.part, kill.epoch, order[kill.at], kill.batch)))

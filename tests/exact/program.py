@@ -113,14 +113,14 @@ def saved(path: Path) -> str:
 
 
 def scalars(directory: Path) -> list[Any]:
-    """All points in TensorBoard's files of the directory, but those of time: tag, step and value."""
-    points = []
-    for path in directory.glob("events.*"):
+    """The points in TensorBoard's files of the directory, but those of time: of each tag and step the last one."""
+    points: dict[tuple[str, int], str] = {}
+    for path in sorted(directory.glob("events.*"), key=lambda each: int(each.name.split(".")[3])):
         for event in tf.compat.v1.train.summary_iterator(str(path)):
             for value in event.summary.value:
                 if value.HasField("tensor") and not value.tag.startswith(("keras", "batch_2", "graph")):
-                    points.append([value.tag, event.step, repr(tf.make_ndarray(value.tensor).tolist())])
-    return sorted(points)
+                    points[value.tag, event.step] = repr(tf.make_ndarray(value.tensor).tolist())
+    return sorted([tag, step, value] for (tag, step), value in points.items())
 
 
 def fit_one(part: int) -> None:
