@@ -38,16 +38,15 @@ DECIDING = (
     REPOSITORY / "trainer" / "tftraining" / "launch",
     REPOSITORY / "client" / "tftraining_client" / "local",
 )
-# What copies the program's state names classes of TensorFlow and Keras. Its reasons are sentences.
-IN_PROGRAM = REPOSITORY / "trainer" / "tftraining" / "launch" / "in_user_process" / "memory_backup"
+# What runs in the program names classes of TensorFlow and Keras. Its reasons are sentences.
+IN_PROGRAM = REPOSITORY / "trainer" / "tftraining" / "launch" / "in_user_process"
 CAMEL_CASE = re.compile(r"[A-Z]+[a-z][A-Za-z0-9]*")
 NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
     "where a round resumed from, and where a restart resumes": "Epoch Memory Peer Start Step StepDrawnAnew Storage",
-    "classes": "BackupAndRestore CallbackList Decoded Draft Exit Frozen Index ProcessSpec Program Snapshot",
-    "classes of TensorFlow": "OwnedIterator OwnedMultiDeviceIterator",
+    "classes": "Decoded Draft Exit Frozen ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "MemoryBackup NoProgress Ready ReconcileError Unreadable",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
