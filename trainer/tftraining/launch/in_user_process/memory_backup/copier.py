@@ -118,6 +118,8 @@ class Copier:
             return None
         try:
             copy = copy_file.Copy(self._settings.directory, *self._settings.restore)
+        except FileNotFoundError:
+            return None  # an earlier training of this process has begun copies of its own
         except (OSError, ValueError, KeyError, TypeError) as error:
             self._log(f"the copy in memory cannot be read: {describe(error)}")
             return None

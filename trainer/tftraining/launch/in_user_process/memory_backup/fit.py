@@ -129,7 +129,7 @@ class Session:
             self._states = CallbackStates(self._callbacks, self._tell_anew)
             self._state = State(self._model, self._states, self._random, self._epochs())
             if not (identity := self._identify(self._state)):
-                return Kind(STORAGE), "the call of fit is in a loop, so another process cannot recognize it"
+                return Kind(STORAGE), call_site.objection(sys._getframe()) or "another call of fit looks the same"
             self.copier.use(self._state, identity)
             self._states.before_begin()
             kind = input_kind.kind_of(self._handler)

@@ -34,7 +34,7 @@ class Loop:
         self._copier = Copier(settings, workers, sums_over(strategy, workers), totals_over(strategy, workers), _log)
         if state is not None:
             found = call_site.identity(caller, state.signature(), program_digest())
-            why = "" if found else "MemoryBackup is made in a loop, so another process cannot recognize it"
+            why = "" if found else call_site.objection(caller) or "another MemoryBackup looks the same"
         if why or state is None:
             self._copier.cannot(why)
         else:
