@@ -223,15 +223,15 @@ def numbered(index: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("batch", "batch_number", "label", "why"),
+    ("batch", "source", "made"),
     [
-        (8, 8, 48 * 8, ""),  # as many examples in a step: the strategy divides the batch
-        (4, 8, 48 * 8, ""),  # half as many, and the epochs are counted in steps
-        (None, 0, 40 * 8, "the copy is of 2 workers, and the number of examples in a step is unknown"),
+        (8, "Memory", 48),  # as many examples in a step: the strategy divides the batch
+        (4, "Memory", 48),  # half as many, and the epochs are counted in steps
+        (None, "Storage", 40),  # the number of examples in a step is unknown: only the begin of an epoch is a place
     ],
 )
 def test_a_gang_of_another_size_resumes_at_the_same_example(
-    job: Job, batch: int | None, batch_number: int, label: int, why: str
+    job: Job, batch: int | None, source: str, made: int
 ) -> None:
     job.model = build()
     with pytest.raises(Interrupted):
@@ -243,10 +243,10 @@ def test_a_gang_of_another_size_resumes_at_the_same_example(
     with pytest.raises(Interrupted):
         # A map behind batch() may change the size of a batch, for all that tf.data knows.
         job.fit(49, input=same if batch else same.map(lambda x, y: (x, y)))
-    assert recorded.labels == [label]
-    assert job.follow.batches == [batch_number]
-    assert job.follow.steps == [49]  # of all steps of the job
-    assert job.report()["epochResumed"] == why
+    assert recorded.labels == [step * 8 for step in range(made, 49)]
+    assert job.follow.batches == list(range(made % STEPS, 49 % STEPS))
+    assert job.follow.steps == list(range(made + 1, 50))  # of all steps of the job
+    assert (job.report()["resumed"] is not None) == (source == "Memory")
 
 
 def test_a_copy_that_does_not_fit_is_left_alone(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
