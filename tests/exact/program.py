@@ -56,14 +56,10 @@ def scaled_at(part: int) -> tuple[int, int] | None:
 
 
 class Late(followers.Stateless):
-    """Creates a variable at the begin of the second epoch, and counts in it."""
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        if PLACE.path("late").exists():  # as a program that has a checkpoint with it
-            self.model.late = tf.Variable(0.0, trainable=False, name="late")
+    """Creates a variable at the begin of the second epoch, or of the first one behind it, and counts in it."""
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        if epoch == 1 and not hasattr(self.model, "late"):
+        if epoch >= 1 and not hasattr(self.model, "late"):
             self.model.late = tf.Variable(0.0, trainable=False, name="late")
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
