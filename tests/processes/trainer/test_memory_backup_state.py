@@ -12,11 +12,21 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tftraining.launch.in_user_process.memory_backup import input_position
+from tftraining.launch.in_user_process.memory_backup import input_position, variable_count
+from tftraining.launch.in_user_process.memory_backup.callback_state import CallbackStates
 from tftraining.launch.in_user_process.memory_backup.checkpoint_state import CheckpointState
 from tftraining.launch.in_user_process.memory_backup.copier import Unsupported
+from tftraining.launch.in_user_process.memory_backup.input_kind import Kind, kind_of
 from tftraining.launch.in_user_process.memory_backup.input_position import Position
-from tftraining.launch.in_user_process.memory_backup.keras_state import State
+from tftraining.launch.in_user_process.memory_backup.keras_state import METRICS, State
+from tftraining.launch.in_user_process.memory_backup.random_numbers import RandomNumbers
+from tftraining.launch.in_user_process.memory_backup.variable_values import (
+    FETCHED,
+    OWN,
+    TOTALS,
+    VariableValues,
+    way_of_sums,
+)
 
 X = np.random.default_rng(1).random((64, 8)).astype("f")
 
@@ -26,12 +36,27 @@ def model(width: int = 16, optimizer: Any = "adam") -> Any:
     layers = keras.layers
     made = keras.Sequential([layers.Input((8,)), layers.Dense(width), layers.BatchNormalization(), layers.Dense(1)])
     made.compile(optimizer, "mse")
-    made.optimizer.build(made.trainable_variables)
     return made
 
 
 def train(made: Any, epochs: int) -> None:
     made.fit(X, X[:, :1], batch_size=16, epochs=epochs, shuffle=False, verbose=0)
+
+
+def state_of(made: Any, *callbacks: Any) -> State:
+    """The state as a `fit` of this model begins."""
+    variable_count.extend()
+    of_callbacks = CallbackStates(keras.callbacks.CallbackList(list(callbacks), model=made), print)
+    return State(made, of_callbacks, RandomNumbers(), epochs=5)
+
+
+def copied(state: State, *, members: int = 1) -> Any:
+    """A copy, made by one of so many members that are all alike."""
+    state.complete()
+    buffer = aligned(state.size)
+    state.gather(lambda sums: [members * each for each in sums])
+    state.copy_to(state.views(buffer, 0))
+    return buffer
 
 
 def values(made: Any) -> list[Any]:
@@ -58,16 +83,15 @@ def policy() -> Iterator[Callable[[str], None]]:
 def test_what_is_restored_trains_on_as_if_nothing_had_been(policy: Callable[[str], None], precision: str) -> None:
     policy(precision)
     first = model()
+    state = state_of(first)
     train(first, 2)
-    state = State(first)
-    buffer = aligned(state.size)
-    state.copy_to(state.views(buffer, 0))
+    buffer = copied(state)
     train(first, 1)
 
     second = model()
-    restored = State(second)
+    restored = state_of(second)
     assert restored.signature() == state.signature()
-    restored.restore_from(restored.views(buffer, 0))
+    restored.restore_from(restored.views(buffer, 0), True, True)
     buffer[:] = 0  # the next copy: no variable may share the memory
     assert int(second._train_counter.numpy()) == 8
     train(second, 1)
@@ -75,29 +99,132 @@ def test_what_is_restored_trains_on_as_if_nothing_had_been(policy: Callable[[str
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize(
+    ("own", "all_own", "members", "factor", "anew"),
+    [
+        (True, True, 2, 1, ""),
+        (True, False, 2, 2, ""),  # of one process here: a checkpoint would have the sum, too
+        (False, False, 2, 2, ""),
+        (False, False, 0, 0, METRICS),  # a copy at a stop that was announced has no totals
+    ],
+)
+def test_metrics_go_on_inside_an_epoch(own: bool, all_own: bool, members: int, factor: int, anew: str) -> None:
+    first, second = model(), model()
+    state, restored = state_of(first), state_of(second)
+    train(first, 2)
+    if not members:
+        state.gather = lambda totals: None  # type: ignore[method-assign]
+    buffer = copied(state, members=members)
+    restored.restore_from(restored.views(buffer, 0), own, all_own)
+    assert restored.lacks_late()
+    second.evaluate(X[:3], X[:3, :1], verbose=0)  # creates them
+    assert restored.restore_again(values=True, everything=False) == anew
+    assert float(first.metrics[0].total.numpy()) > 0
+    assert [each.numpy() for each in second.metrics[0].variables] == [
+        factor * each.numpy() for each in first.metrics[0].variables
+    ]
+
+
+def test_behind_the_begin_of_an_epoch_small_values_come_back_and_large_ones_only_if_it_is_asked_for() -> None:
+    made = model(optimizer=keras.optimizers.Adam(0.5))
+    state = state_of(made)
+    train(made, 1)
+    buffer = copied(state)
+    trained = made.layers[0].kernel.numpy()
+    for everything in (False, True):
+        state.restore_from(state.views(buffer, 0), True, True)
+        made.optimizer.learning_rate.assign(0.25)
+        made.layers[0].kernel.assign(0 * trained)
+        state.restore_again(values=True, everything=everything)
+        assert float(made.optimizer.learning_rate.numpy()) == 0.5
+    np.testing.assert_array_equal(made.layers[0].kernel.numpy(), trained)
+
+
+def test_only_values_that_last_are_judged() -> None:
+    made = model()
+    state = state_of(made)
+    train(made, 1)
+    state.complete()
+    made.metrics[0].total.assign(float("nan"))  # the mean loss, after one bad step
+    assert state.is_finite()
+    made.layers[0].kernel.assign(float("nan") * made.layers[0].kernel)
+    assert not state.is_finite()
+
+
+def test_a_history_without_room_begins_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    made, history = model(), keras.callbacks.History()
+    state = state_of(made, history)
+    train(made, 1)
+    history.history = {"loss": [0.1] * 30_000}
+    copied(state)
+    assert capsys.readouterr().out == "History\n"
+
+
+SUMS = [OWN, TOTALS, FETCHED]
+
+
+def test_the_sums_of_replicas() -> None:
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        on_read = {"synchronization": tf.VariableSynchronization.ON_READ, "trainable": False}
+        total = tf.Variable(0.0, aggregation=tf.VariableAggregation.SUM, **on_read)
+        mean = tf.Variable(0.0, aggregation=tf.VariableAggregation.MEAN, **on_read)
+
+    def parts(each: Any) -> list[float]:
+        return [float(part.numpy()) for part in strategy.experimental_local_results(each)]
+
+    for each in (total, mean):
+        for number, part in enumerate(strategy.experimental_local_results(each)):
+            part.assign(1.0 + 2 * number)
+    state = VariableValues([total, mean], strategy)
+    assert state.local_sums() == [4.0]
+    buffer = aligned(state.size)
+    views = state.views(buffer, 0)
+    state.copy_to(views)
+    state.set_totals(views, [10.0])  # of four replicas, two of them elsewhere
+    state._replicas = 4
+    for way, shares in zip(SUMS, ([1.0, 3.0], [2.5, 2.5], [0.0, 0.0]), strict=True):
+        state.restore_from(views, way)
+        assert parts(total) == shares
+        assert parts(mean) == [1.0, 3.0]
+
+
+def test_how_a_member_gets_the_sums_back() -> None:
+    told = {(own, total): way_of_sums(own, False, has_totals=total) for own in (True, False) for total in (True, False)}
+    assert told == {(True, True): TOTALS, (False, True): TOTALS, (True, False): OWN, (False, False): FETCHED}
+    assert way_of_sums(True, True, has_totals=True) == OWN
+
+
 def test_another_model_has_another_signature(policy: Callable[[str], None]) -> None:
-    signature = State(model()).signature()
-    assert State(model()).signature() == signature
-    assert State(model(17)).signature() != signature
-    assert State(model(optimizer="sgd")).signature() != signature
+    signature = state_of(model()).signature()
+    assert state_of(model()).signature() == signature
+    assert state_of(model(17)).signature() != signature
+    assert state_of(model(optimizer="sgd")).signature() != signature
     policy("float64")
-    assert State(model()).signature() != signature
+    assert state_of(model()).signature() != signature
 
 
 def test_state_that_is_no_variable_is_named() -> None:
     made = model()
     made.table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, 0)
     with pytest.raises(Unsupported, match="MutableHashTable has state that is no variable"):
-        State(made)
+        state_of(made)
 
 
 def test_variables_that_come_later_are_noticed() -> None:
     made = model()
-    state = State(made)
+    state = state_of(made)
+    train(made, 1)
+    state.complete()
     train(made, 1)
     assert not state.grown()
+    elsewhere, before = tf.Variable(1.0), variable_count.created()  # tracked by nothing
+    assert not state.grown()
     made.late = tf.Variable(1.0)
+    made.late.assign_add(1.0)
+    assert variable_count.created() == before + 1
     assert state.grown()
+    del elsewhere
 
 
 def test_a_save_of_a_checkpoint_before_the_first_copy_creates_no_variable(tmp_path: Path) -> None:
@@ -109,12 +236,19 @@ def test_a_save_of_a_checkpoint_before_the_first_copy_creates_no_variable(tmp_pa
     assert state.grown()
 
 
-def test_an_optimizer_whose_variables_come_with_the_first_step_is_noticed() -> None:
-    made = model()
-    made.compile(keras.optimizers.legacy.Adam(), "mse")
-    state = State(made)
-    train(made, 1)
-    assert state.grown()
+def test_an_optimizer_whose_variables_come_with_the_first_step_is_copied() -> None:
+    first, second = (model(optimizer=keras.optimizers.legacy.Adam()) for _ in range(2))
+    state, restored = state_of(first), state_of(second)
+    train(first, 2)
+    buffer = copied(state)
+    assert state.has_late_state()
+    restored.restore_from(restored.views(buffer, 0), True, True)
+    second.optimizer._create_all_weights(second.trainable_variables)
+    second.evaluate(X, X[:, :1], verbose=0)
+    restored.restore_again(values=True, everything=False)
+    for each in (first, second):
+        train(each, 1)
+    np.testing.assert_array_equal(first.layers[0].kernel.numpy(), second.layers[0].kernel.numpy())
 
 
 DATA = tf.data.Dataset.range(100)

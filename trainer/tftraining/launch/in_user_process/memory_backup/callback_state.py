@@ -160,6 +160,9 @@ class _State:
         told: dict[str, Any] = {"kind": self.kind, "fields": fields}
         if self._csv is not None:
             told["file"] = self._csv.state()
+        if self.kind == "TensorBoard":  # the events of steps that no restart repeats
+            for writer in getattr(self.callback, "_writers", {}).values():
+                writer.flush()
         if self._has_methods:
             told["own"] = self.callback.get_state()
         return json.loads(json.dumps(told, default=_data))

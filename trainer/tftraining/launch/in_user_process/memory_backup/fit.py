@@ -34,6 +34,7 @@ PATIENCE_SECONDS = 600.0  # then an epoch of an input that is not known to be re
 FIRST_LOOK = 16  # batches behind the begin of an epoch at which the members first look how long it takes
 FAR = 1 << 20  # batches
 _LOW = 1 << 20
+STOPPED = "stopped"
 _TOLD = {
     STEP: "at the step",
     DRAWN_ANEW: "at the step, and the rest of the epoch is drawn anew",
@@ -219,12 +220,23 @@ class Session:
         latest, step = "", -1
         try:
             latest = self._latest()
+            if latest and not self._is_exact(latest):
+                return -1, self._number(latest)
             reader = sys.modules["tensorflow"].train.load_checkpoint(latest) if latest else None
             step = int(reader.get_tensor(STEP_IN_CHECKPOINT)) if reader is not None else -1
         except Exception as error:  # Keras could not restore it either
             log(f"the backup {latest} cannot be read: {describe(error)}")
-        number = re.search(r"-(\d+)$", latest)
-        return step, int(number[1]) if number else 0
+        return step, self._number(latest)
+
+    def _number(self, backup: str) -> int:
+        number = re.search(r"-(\d+)$", backup)
+        return int(number[1]) if number else 0
+
+    def _is_exact(self, backup: str) -> bool:
+        """Whether a training that goes on from this backup is the undisturbed one: it has its stored state, and no
+        callback had stopped the training. Otherwise an older copy in memory is better."""
+        stored = stored_state.read(backup)
+        return stored is not None and stored[0].get("identity") == self.copier.identity and not stored[0].get(STOPPED)
 
     def _latest(self) -> str:
         """The newest backup in the storage; "" without one."""
@@ -277,7 +289,11 @@ class Session:
         """Where Keras has restored a backup: take what was stored with it. Two collectives, of all members."""
         found = self._find_stored()
         if round(self.copier.sums([float(found is not None)])[0]) != self._backup.workers or found is None:
+            if self._counted():
+                log("the backup has no stored state of this fit: callbacks, random numbers and input begin anew")
             return
+        if found[0].get(STOPPED):
+            log("a callback had stopped the training at this backup; it goes on from there")
         head, arrays, place = found
         assert self._states is not None
         self._states.set_arrays(arrays)
@@ -339,7 +355,6 @@ class Session:
         self._first = self._batch
         if resumes and self.copier.agreed:
             self._restore_again()
-        self._created = variable_count.created()
 
     _first_epoch = True
 
@@ -365,7 +380,6 @@ class Session:
         # Keras may resume within an epoch, too, so the first batch of an epoch need not be number 0.
         self._step = self._counted() if first else before + batch + 1 - self._batch
         self._batch = batch + 1
-        self._notice_variables()
         self._position.drawn += self._step - before
         self._due |= self.copier.due(before, self._step)
         self._asked |= self.copier.asked(before, self._step)
@@ -382,14 +396,18 @@ class Session:
             self.copier.measure_from(self._step)
         self._store_state({"epoch": self._epoch, "batch": self._batch, **self._position.now()})
 
-    def _notice_variables(self) -> None:
-        """A variable of a later step may be tracked by nothing: with the next vote there are no more copies."""
-        created = variable_count.created()
-        if created != self._created and self._trained:
+    def begin_batch(self) -> None:
+        """Call behind the callbacks, just before a step."""
+        self._created = variable_count.created()
+
+    def notice_variables(self) -> None:
+        """Call just behind a step. A variable of a later one may be tracked by nothing: with the next vote there are no
+        more copies."""
+        if self._trained and variable_count.created() != self._created:
             self.copier.why_not = self.copier.why_not or "the training has created variables behind its first step"
         elif not self._trained:
             self._note_first_step()
-        self._created, self._trained = created, True
+        self._trained = True
 
     def _note_first_step(self) -> None:
         """What the first step has shown of the training: variables that no copy has, and random numbers."""
@@ -416,9 +434,11 @@ class Session:
         stopped = self._backup.has_stopped() or bool(self._handler._insufficient_data)
         if self._checks is not None and self.copier.agreed:
             self._violated(self._checks.end_epoch(self._batch, stopped))
-        if not self.copier.agreed or self._position is None or epoch + 1 >= self._epochs() or stopped:
-            return
+        if not self.copier.agreed or self._position is None:
+            return None
         where = {"epoch": epoch + 1, "batch": 0, **self._position.next_epoch()}
+        if stopped or epoch + 1 >= self._epochs():
+            return self._store_state({**where, STOPPED: int(stopped)})
         often = self._backup.saves_each_epoch or self._kind.at == EPOCH
         due = self._due or (often and self.copier.due_with_backup(self._step, self._batch))
         self._inside, self._began = False, time.time()
@@ -426,6 +446,7 @@ class Session:
             self._copy(where, logs, due)
             self.copier.measure_to(self._step)  # the begin of the next epoch is no step
         self._store_state(where)
+        return None
 
     def _epochs(self) -> int:
         return int((getattr(self._callbacks, "params", None) or {}).get("epochs") or 0)

@@ -33,6 +33,7 @@ LISTS = Surface(
         Part("{package}.callbacks", "CallbackList.on_train_end", "self logs"),
         Part("{package}.callbacks", "CallbackList.on_epoch_begin", "self epoch logs"),
         Part("{package}.callbacks", "CallbackList.on_epoch_end", "self epoch logs"),
+        Part("{package}.callbacks", "CallbackList.on_train_batch_begin", "self batch logs"),
         Part("{package}.callbacks", "CallbackList.on_train_batch_end", "self batch logs"),
     ),
 )
@@ -88,7 +89,8 @@ def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None
 
 def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
     begin, end = cls.on_train_begin, cls.on_train_end
-    begin_epoch, end_epoch, end_batch = cls.on_epoch_begin, cls.on_epoch_end, cls.on_train_batch_end
+    begin_epoch, end_epoch = cls.on_epoch_begin, cls.on_epoch_end
+    begin_batch, end_batch = cls.on_train_batch_begin, cls.on_train_batch_end
 
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
@@ -121,14 +123,24 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
         if (session := self.__dict__.get(_SESSION)) is not None:
             session.end_epoch(epoch, logs)
 
+    @functools.wraps(begin_batch)
+    def on_train_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
+        begin_batch(self, batch, logs)
+        if (session := self.__dict__.get(_SESSION)) is not None:
+            session.begin_batch()
+
     @functools.wraps(end_batch)
     def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+        session = self.__dict__.get(_SESSION)
+        if session is not None:
+            session.notice_variables()
         end_batch(self, batch, logs)
-        if (session := self.__dict__.get(_SESSION)) is not None:
+        if session is not None:
             session.end_batch(batch, logs)
 
     cls.on_train_begin, cls.on_train_end, cls.on_train_batch_end = on_train_begin, on_train_end, on_train_batch_end
     cls.on_epoch_begin, cls.on_epoch_end = on_epoch_begin, on_epoch_end
+    cls.on_train_batch_begin = on_train_batch_begin
 
 
 def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:

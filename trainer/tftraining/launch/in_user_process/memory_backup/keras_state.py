@@ -58,14 +58,18 @@ class State:
         self._created = variable_count.created()
 
     def grown(self) -> bool:
-        """Whether the model has other variables than after its first step."""
+        """Whether the model has other variables than after its first step, those of Keras' own metrics aside: an
+        evaluation creates some, and resets them."""
         if any(_bytes_of(handle, kind) != value for handle, kind, value in self._others):
             raise Unsupported("the training changes a variable that the model does not track")
         if self._created == (created := variable_count.created()):
             return False
         self._created = created
         known = {id(each) for each in [*self._variables, *self._late_variables]}
-        return known != {id(each) for each in self._collect()}
+        present = {id(each) for each in self._collect()}
+        package = type(self._model.optimizer).__module__.partition(".")[0]
+        own = [each for each in self._model.metrics if type(each).__module__.partition(".")[0] == package]
+        return bool(known - present or present - known - {id(each) for metric in own for each in metric.variables})
 
     def note_others(self, step: Any) -> None:
         """Note the values of variables that the `step`, a traced function, uses and that are no part of this state."""
