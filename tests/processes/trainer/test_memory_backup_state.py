@@ -1,8 +1,7 @@
-"""The state of a model of tf_keras, copied and restored, and inputs that are skipped, with the real TensorFlow."""
+"""The state of a model of tf_keras, copied and restored, with the real TensorFlow."""
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,10 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
-from tftraining.launch.in_user_process.memory_backup import input_position, variable_count
+from tftraining.launch.in_user_process.memory_backup import variable_count
 from tftraining.launch.in_user_process.memory_backup.callback_state import CallbackStates
 from tftraining.launch.in_user_process.memory_backup.checkpoint_state import CheckpointState
 from tftraining.launch.in_user_process.memory_backup.copier import Unsupported
-from tftraining.launch.in_user_process.memory_backup.input_kind import Kind, kind_of
-from tftraining.launch.in_user_process.memory_backup.input_position import Position
 from tftraining.launch.in_user_process.memory_backup.keras_state import METRICS, State
 from tftraining.launch.in_user_process.memory_backup.random_numbers import RandomNumbers
 from tftraining.launch.in_user_process.memory_backup.variable_values import (
@@ -234,82 +231,3 @@ def test_a_save_of_a_checkpoint_before_the_first_copy_creates_no_variable(tmp_pa
     assert not state.grown()
     checkpoint.late = tf.Variable(1.0)
     assert state.grown()
-
-
-def test_an_optimizer_whose_variables_come_with_the_first_step_is_copied() -> None:
-    first, second = (model(optimizer=keras.optimizers.legacy.Adam()) for _ in range(2))
-    state, restored = state_of(first), state_of(second)
-    train(first, 2)
-    buffer = copied(state)
-    assert state.has_late_state()
-    restored.restore_from(restored.views(buffer, 0), True, True)
-    second.optimizer._create_all_weights(second.trainable_variables)
-    second.evaluate(X, X[:, :1], verbose=0)
-    restored.restore_again(values=True, everything=False)
-    for each in (first, second):
-        train(each, 1)
-    np.testing.assert_array_equal(first.layers[0].kernel.numpy(), second.layers[0].kernel.numpy())
-
-
-DATA = tf.data.Dataset.range(100)
-INPUTS: dict[str, Callable[[], Any]] = {
-    "tf.data": lambda: DATA.batch(2),
-    "distributed": lambda: tf.distribute.MirroredStrategy(["CPU:0"]).experimental_distribute_dataset(DATA.batch(2)),
-    "of a function": lambda: tf.distribute.MirroredStrategy(["CPU:0"]).distribute_datasets_from_function(
-        lambda _: DATA.batch(2)
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", INPUTS)
-@pytest.mark.parametrize("anew", [True, False])
-def test_the_first_iterator_begins_at_the_position_and_later_ones_at_the_start(kind: str, anew: bool) -> None:
-    adapter = types.SimpleNamespace(should_recreate_iterator=lambda: anew)
-    handler = types.SimpleNamespace(_dataset=INPUTS[kind](), _adapter=adapter)
-
-    def epochs(handler: Any) -> Any:
-        iterator = iter(handler._dataset)
-        for epoch in (3, 4):
-            iterator = iter(handler._dataset) if anew else iterator
-            yield epoch, iterator
-
-    assert input_position.supported(handler)
-    position = Position(7, 0, replicas=1)
-    assert position.follows(handler)
-    assert not position.follows(types.SimpleNamespace())
-    seen = []
-    for epoch, iterator in position.epochs(epochs, handler):
-        seen.append((epoch, position.drawn, next(iterator).numpy().tolist()))
-        position.drawn += 1
-    assert seen[0] == (3, 7, [14, 15])
-    assert seen[1] == ((4, 0, [0, 1]) if anew else (4, 8, [16, 17]))
-    assert position.next_epoch() == ({"drawn": 0, "made": 4} if anew else {"drawn": 9, "made": 1})
-
-
-def test_a_resumed_epoch_is_shuffled_as_it_was() -> None:
-    def handler() -> Any:
-        data = tf.distribute.MirroredStrategy(["CPU:0"]).experimental_distribute_dataset(DATA.shuffle(100, 3).batch(2))
-        return types.SimpleNamespace(
-            _dataset=data, _adapter=types.SimpleNamespace(should_recreate_iterator=lambda: True)
-        )
-
-    def epochs(handler: Any) -> Any:
-        iter(handler._dataset)
-        for epoch in range(4):
-            yield epoch, iter(handler._dataset)
-
-    position, whole, seen = Position(0, 0, replicas=1), handler(), {}
-    assert position.follows(whole)
-    for epoch, iterator in position.epochs(epochs, whole):
-        seen[epoch, position.made] = [next(iterator).numpy().tolist() for _ in range(5)]
-    assert sorted(seen) == [(0, 2), (1, 3), (2, 4), (3, 5)]
-
-    resumed, rest = Position(3, 4, replicas=1), handler()  # in epoch 2
-    assert resumed.follows(rest)
-    again = [[next(iterator).numpy().tolist() for _ in range(2)] for _, iterator in resumed.epochs(epochs, rest)]
-    assert again[0] == seen[2, 4][3:]
-    assert again[1] == seen[3, 5][:2]
-
-
-def test_what_cannot_be_skipped() -> None:
-    assert not input_position.supported(types.SimpleNamespace(_dataset=iter([])))
