@@ -143,11 +143,12 @@ class Copier:
         if all restore the copy, and None if none does.
         """
         exponent = found.exponent if newer and found is not None else 0
-        own = self._members == 1 or self._settings.source == SOURCE
+        own = self._settings.source == SOURCE or (found is not None and found.head.get("workers") == 1 == self._members)
         told = self.sums([float(each) for each in (found is not None, newer, number, exponent, own)])
         if round(told[0]) != self._members or not round(told[1]):
             return None
-        self._own, self._all_own = own, round(told[4]) == self._members
+        same = found is not None and found.head.get("workers") == self._members
+        self._own, self._all_own = own, same and round(told[4]) == self._members
         self._exponent = round(told[3] / told[1])  # one member or all of them have told it
         return round(told[2] / told[1])
 

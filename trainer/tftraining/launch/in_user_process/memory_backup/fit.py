@@ -10,7 +10,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -85,7 +85,6 @@ class Session:
         self._states: CallbackStates | None = None
         self._random = random_numbers.of_model(self._model)
         self._saved: Any = None  # Keras' WorkerTrainingState
-        self._stored_backup = ""  # the newest backup that has its stored state
         self._resumed: Mapping[str, Any] | None = None  # the head of the restored copy, or of the stored state
         self._checks: Checks | None = None
         self._position: Position | None = None
@@ -179,6 +178,8 @@ class Session:
             ):  # or the next backup would overwrite the newest one, and with it the only one
                 saved.read_checkpoint_manager.checkpoint.save_counter.assign(saves)
             self._resume(found.head, place)
+            if self._differs:
+                log("the input differs from that of the copy: the rest of this epoch is drawn anew")
         elif found is not None:
             found.close()
         return saves is not None
@@ -198,7 +199,9 @@ class Session:
 
     def _lacks_trace(self, found: copy_file.Copy) -> bool:
         """Whether the copy has variables that only the first step of a program that runs eagerly can create."""
-        return bool(found.head.get("lateState")) and bool(self._model.run_eagerly)
+        if self._state is None or not found.head.get("lateState") or self._state.has_late(found.head):
+            return False
+        return bool(self._model.run_eagerly)
 
     def _place(self, head: Mapping[str, Any]) -> Place | None:
         """Where this `fit` resumes from a copy or a backup with this head; None if it cannot."""
@@ -210,8 +213,7 @@ class Session:
         elif then.workers == self._backup.workers and head.get("input") != self._kind.digest and place.batch:
             if self._settings.required:
                 return None
-            self.copier.report.tell(resumesAt=DRAWN_ANEW, resumesAtReason="the input differs from that of the copy")
-            log("the input differs from that of the copy: the rest of this epoch is drawn anew")
+            self._differs = True
         now = Gang(self._backup.workers, self._steps, self._examples)
         return resume_at(place, then, now, anew=bool(self._handler._adapter.should_recreate_iterator()))
 
@@ -233,10 +235,10 @@ class Session:
         return int(number[1]) if number else 0
 
     def _is_exact(self, backup: str) -> bool:
-        """Whether a training that goes on from this backup is the undisturbed one: it has its stored state, and no
-        callback had stopped the training. Otherwise an older copy in memory is better."""
+        """Whether a training that goes on from this backup is the undisturbed one: it has its stored state. Otherwise
+        an older copy in memory is better."""
         stored = stored_state.read(backup)
-        return stored is not None and stored[0].get("identity") == self.copier.identity and not stored[0].get(STOPPED)
+        return stored is not None and stored[0].get("identity") == self.copier.identity
 
     def _latest(self) -> str:
         """The newest backup in the storage; "" without one."""
@@ -277,6 +279,8 @@ class Session:
         high, low = divmod(place.drawn, _LOW)  # the sums are of single precision
         told = self.copier.sums([own * each for each in (place.epoch, place.batch, high, low, place.made)])
         epoch, batch, high, low, made = map(round, told[:5])
+        if head.get(STOPPED):  # by a callback: nothing is left to train
+            epoch, self._model.stop_training = self._epochs(), True
         self._epoch, self._batch, self._resumed = epoch, batch, head
         self._place_in_input = (high * _LOW + low, made)
         self._inside = bool(head.get("inside")) and batch > 0 and self._kind.at == EPOCH
@@ -284,16 +288,17 @@ class Session:
         self._checks = Checks(epoch, batch, self._counted(), self._steps, self._epochs())
 
     _place_in_input = (0, 0)
+    _differs = False  # the input from that of the copy
 
     def _take_stored(self) -> None:
         """Where Keras has restored a backup: take what was stored with it. Two collectives, of all members."""
         found = self._find_stored()
         if round(self.copier.sums([float(found is not None)])[0]) != self._backup.workers or found is None:
             if self._counted():
-                log("the backup has no stored state of this fit: callbacks, random numbers and input begin anew")
+                why = "the backup has no stored state of this fit: callbacks, random numbers and input begin anew"
+                self.copier.report.tell(epochResumed=why)
+                log(why)
             return
-        if found[0].get(STOPPED):
-            log("a callback had stopped the training at this backup; it goes on from there")
         head, arrays, place = found
         assert self._states is not None
         self._states.set_arrays(arrays)
@@ -361,9 +366,13 @@ class Session:
     def _restore_again(self) -> None:
         assert self._state is not None
         assert self._states is not None
-        if self._state.lacks_late() and self._position is not None:
+        head = self.copier.resumed
+        if head is None:
+            return
+        if head.get("late") and not self._state.has_late(head) and self._position is not None:
             self._position.trace(self._model.train_function)  # it creates the variables
-        anew = self._state.restore_again(values=self._batch > 0, everything=self._states.overrides_epoch_begin())
+        everything = self._states.overrides_epoch_begin()
+        anew = self._state.restore_again(head, values=self._batch > 0, everything=everything)
         if not self._batch:
             self._model.reset_metrics()  # as Keras has done, before the late ones were restored
         elif anew:
@@ -372,7 +381,7 @@ class Session:
     def end_batch(self, batch: int, logs: Any) -> None:
         """Note that the batches of this epoch up to `batch` are done, and copy if it is time."""
         if not self.copier.agreed or self._position is None:
-            return
+            return self._save_deferred(None)
         before, first = self._step, self._batch == self._first
         if first and self._checks is not None:
             increment = int(self._handler.step_increment) + 1
@@ -394,7 +403,7 @@ class Session:
             self._copy({"epoch": self._epoch, "batch": self._batch, **self._position.now()}, logs, due)
         elif first:  # not before: it has traced the model, or waited for the input
             self.copier.measure_from(self._step)
-        self._store_state({"epoch": self._epoch, "batch": self._batch, **self._position.now()})
+        return self._save_deferred({"epoch": self._epoch, "batch": self._batch, **self._position.now()})
 
     def begin_batch(self) -> None:
         """Call behind the callbacks, just before a step."""
@@ -435,18 +444,17 @@ class Session:
         if self._checks is not None and self.copier.agreed:
             self._violated(self._checks.end_epoch(self._batch, stopped))
         if not self.copier.agreed or self._position is None:
-            return None
+            return self._save_deferred(None)
         where = {"epoch": epoch + 1, "batch": 0, **self._position.next_epoch()}
         if stopped or epoch + 1 >= self._epochs():
-            return self._store_state({**where, STOPPED: int(stopped)})
+            return self._save_deferred({**where, STOPPED: int(stopped)})
         often = self._backup.saves_each_epoch or self._kind.at == EPOCH
         due = self._due or (often and self.copier.due_with_backup(self._step, self._batch))
         self._inside, self._began = False, time.time()
         if due or self._asked:
             self._copy(where, logs, due)
             self.copier.measure_to(self._step)  # the begin of the next epoch is no step
-        self._store_state(where)
-        return None
+        return self._save_deferred(where)
 
     def _epochs(self) -> int:
         return int((getattr(self._callbacks, "params", None) or {}).get("epochs") or 0)
@@ -474,27 +482,55 @@ class Session:
             "inside": self._inside,
             "began": self._began,
             "inferred": self._handler._inferred_steps,
-            "lateState": self._state is not None and self._state.has_late_state(),
+            **(self._state.late() if self._state is not None else {}),
         }
 
-    def _store_state(self, where: Mapping[str, int]) -> None:
-        """If BackupAndRestore has saved a backup of this moment: store what a copy has beside the variables with it."""
-        writer = getattr(self._saved, "write_checkpoint_manager", None)
-        latest = str(getattr(writer, "latest_checkpoint", None) or "")
-        if not self._backup.writes or not latest or latest == self._stored_backup:
+    # The backups of BackupAndRestore.
+
+    def defer_backups(self) -> None:
+        """Callbacks are about to end a batch or an epoch: a backup waits until all of them have."""
+        self._deferred = []
+
+    def defers(self, save: Callable[[], None]) -> bool:
+        """Whether this backup waits."""
+        if self._deferred is None:
+            return False
+        self._deferred.append(save)
+        return True
+
+    _deferred: list[Callable[[], None]] | None = None
+
+    def _save_deferred(self, where: Mapping[str, int] | None) -> None:
+        """Save the backups that wait, each with what a copy has beside the variables: stored first, so that a program
+        which is killed in between leaves no backup without it. `where`: the place; None without stored state."""
+        saves, self._deferred = self._deferred, None
+        for save in saves or ():
+            next_backup = self._next_backup()
+            if where is not None and self._backup.writes:
+                self._store_state(where, next_backup)
+            save()
+            latest = self._latest_written()
+            if where is not None and self._backup.writes and latest:
+                if latest != next_backup:
+                    self._store_state(where, latest)
+                stored_state.prune(latest)
+
+    def _next_backup(self) -> str:
+        manager = self._saved.write_checkpoint_manager
+        return f"{manager._prefix}-{int(manager.checkpoint.save_counter) + 1}"
+
+    def _latest_written(self) -> str:
+        return str(getattr(self._saved.write_checkpoint_manager, "latest_checkpoint", None) or "")
+
+    def _store_state(self, where: Mapping[str, int], backup: str) -> None:
+        """Store beside this backup what a copy has beside the variables."""
+        if self._state is None or self._states is None:
             return
-        known, self._stored_backup = self._stored_backup, latest
-        if not known and latest == self._latest_at_begin:
-            return
-        assert self._state is not None
-        assert self._states is not None
         try:
             told = {"identity": self.copier.identity, "workers": self._backup.workers, "step": self._step}
-            stored_state.write(latest, {**self._head(where), **told, **self._state.told()}, self._states.arrays())
+            stored_state.write(backup, {**self._head(where), **told, **self._state.told()}, self._states.arrays())
         except Exception as error:
             log(f"the state of callbacks cannot be stored beside the backup: {describe(error)}")
-
-    _latest_at_begin = ""
 
     # An input that is not known to be reproducible, in a long epoch.
 

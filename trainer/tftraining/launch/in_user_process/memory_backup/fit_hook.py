@@ -60,7 +60,8 @@ TRAINING = Surface(
         Part(
             "{package}.distribute.worker_training_state",
             "WorkerTrainingState.back_up",
-            uses="write_checkpoint_manager",
+            "self epoch batch",
+            uses="write_checkpoint_manager save",
         ),
         Part(
             "{package}.engine.training",
@@ -119,8 +120,10 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
 
     @functools.wraps(end_epoch)
     def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
-        end_epoch(self, epoch, logs)
         if (session := self.__dict__.get(_SESSION)) is not None:
+            session.defer_backups()
+        end_epoch(self, epoch, logs)
+        if session is not None:
             session.end_epoch(epoch, logs)
 
     @functools.wraps(begin_batch)
@@ -134,6 +137,7 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
         session = self.__dict__.get(_SESSION)
         if session is not None:
             session.notice_variables()
+            session.defer_backups()
         end_batch(self, batch, logs)
         if session is not None:
             session.end_batch(batch, logs)
@@ -239,8 +243,15 @@ def _extend_training(package: str) -> None:
         session = _session_of(self._model)
         return True if session is not None and session.restore(self) else restore(self)
 
+    save = state.back_up
+
+    @functools.wraps(save)
+    def backed_up(self: Any, *args: Any, **kwargs: Any) -> Any:
+        session, own = _session_of(self._model), functools.partial(save, self, *args, **kwargs)
+        return None if session is not None and session.defers(own) else own()
+
     setattr(state, _MARK, True)
-    state.restore = restored
+    state.restore, state.back_up = restored, backed_up
     input_position.watch_iterators()
     variable_count.extend()
     if random_numbers.SURFACE.holds():

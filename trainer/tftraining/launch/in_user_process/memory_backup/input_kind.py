@@ -175,7 +175,7 @@ class _Walk:
             self._shuffle(dataset, above)
         elif name not in _SIMPLE and name not in _LATE and name not in _SOURCES and name != _CACHE:
             raise _Unknown(f"{name} is not known to be reproducible")
-        if getattr(dataset, "_deterministic", "") == "false":
+        if _is_sloppy(name, dataset):
             raise _Unknown(f"{name} is not deterministic")
         self.told.append([name, *_values(dataset)])
         for function in _functions(dataset):
@@ -246,6 +246,17 @@ def _name(dataset: Any) -> str:
     if not kind.__module__.startswith("tensorflow.python.data."):
         raise _Unknown(f"{kind.__name__} is not of tf.data")
     return kind.__name__.strip("_")
+
+
+def _is_sloppy(name: str, dataset: Any) -> bool:
+    """Whether elements may come in another order each time."""
+    if name != "ParallelInterleaveDataset":
+        return getattr(dataset, "_deterministic", "") == "false"
+    tensorflow = sys.modules["tensorflow"]  # the Python object does not keep it
+    serialized = tensorflow.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor, external_state_policy=1)
+    graph = tensorflow.compat.v1.GraphDef.FromString(serialized.numpy())
+    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    return any(node.attr["deterministic"].s == b"false" for node in nodes if node.op.startswith("ParallelInterleave"))
 
 
 def _inputs(dataset: Any) -> list[Any]:

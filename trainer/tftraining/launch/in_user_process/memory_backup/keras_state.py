@@ -1,8 +1,8 @@
 """The state of a `fit` of tf_keras: its variables, and what its callbacks and random numbers keep beside them.
 
-A copy has these parts, one behind the other: the variables that exist when `fit` begins; the arrays of callbacks; a
-text (JSON); and the late variables, which the first step creates: those of metrics, and of a second optimizer. Must
-never import TensorFlow: the program has imported it.
+A copy has these parts, one behind the other: the variables of model and optimizer, which exist when `fit` begins; the
+arrays of callbacks; a text (JSON); and the late variables, which the first step may create: those of metrics, and of a
+second optimizer. Must never import TensorFlow: the program has imported it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import struct
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from . import variable_count
 from .callback_state import CallbackStates
 from .member_sums import Totals
 from .random_numbers import RandomNumbers
-from .variable_values import ALIGNMENT, FETCHED, Unsupported, VariableValues, variables_of, way_of_sums
+from .variable_values import ALIGNMENT, Unsupported, VariableValues, variables_of, way_of_sums
 
 TEXT_BYTES = 1 << 16  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
@@ -33,7 +34,7 @@ class State:
         self._random = random
         self._strategy = model.distribute_strategy
         _build_optimizer(model)
-        self._variables = self._collect()
+        self._variables = self._early()
         self._values = VariableValues(self._variables, self._strategy)
         self._late: VariableValues | None = None
         self._late_variables: list[Any] = []
@@ -43,14 +44,14 @@ class State:
         self._totals: list[Any] | None = None
         self._others: list[tuple[Any, Any, bytes]] = []  # handle, type and value of variables that are no part of it
         self._created = 0  # the variables of this process when all of the model were known
-        self._restored: tuple[list[Any], dict[str, Any], Any, str] | None = None
+        self._restored: tuple[list[Any], dict[str, Any], str, bool] | None = None
 
     def signature(self) -> str:
-        """A digest of the variables that exist when `fit` begins."""
+        """A digest of the variables of model and optimizer."""
         return self._values.signature()
 
     def complete(self) -> None:
-        """The first step has created the late variables."""
+        """All late variables exist, as after the first step."""
         known = {id(each) for each in self._variables}
         self._late_variables = [each for each in self._collect() if id(each) not in known]
         self._late = VariableValues(self._late_variables, self._strategy)
@@ -124,53 +125,54 @@ class State:
 
     def told(self) -> dict[str, Any]:
         """What a copy and a backup in the storage have beside the variables, as JSON types."""
-        late = self._late.signature() if self._late_variables and self._late is not None else ""
-        states, random = self._callbacks.states(), self._random.offsets()
-        return {"callbacks": states, "random": random, "late": late, "lateState": self.has_late_state()}
+        return {"callbacks": self._callbacks.states(), "random": self._random.offsets()}
 
-    def has_late_state(self) -> bool:
-        """Whether the first step has created other variables than those of metrics."""
-        metrics = {id(each) for each in self._metrics()} if self._late_variables else set()
-        return any(id(each) not in metrics for each in self._late_variables)
+    def late(self) -> dict[str, Any]:
+        """What the head of a copy says of its late variables: their signature, and whether not all are of metrics."""
+        if self._late is None or not self._late_variables:
+            return {"late": "", "lateState": False}
+        metrics = {id(each) for each in self._metrics()}
+        more = any(id(each) not in metrics for each in self._late_variables)
+        return {"late": self._late.signature(), "lateState": more}
+
+    def has_late(self, head: Mapping[str, Any]) -> bool:
+        """Whether the late variables of the copy with this head exist already."""
+        self.complete()
+        return bool(self.late()["late"] == head.get("late"))
 
     def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:
-        """Restore the variables that exist; `restore_again` and `restore_callbacks` do the rest."""
+        """Restore the variables of model and optimizer; `restore_again` and `restored` are for the rest."""
         values, arrays, text = views[:3]
         told = json.loads(bytes(text[_LENGTH.size : _LENGTH.size + _LENGTH.unpack_from(text)[0]]))
         sums = way_of_sums(own, all_own, has_totals=told["totals"])
         self._values.restore_from(values, sums)
         self._callbacks.take_arrays(arrays, told["arrays"])
         self._random.resume(told["random"])
-        self._restored = (views, told, views[4], sums)
+        self._restored = (views, told, sums, not all_own and not told["totals"])
 
     def restored(self) -> dict[str, Any]:
         """What the restored copy has beside the variables; empty without one."""
         return self._restored[1] if self._restored is not None else {}
 
-    def lacks_late(self) -> bool:
-        """Whether the copy has values of variables that do not exist yet."""
-        return self._restored is not None and bool(self._restored[1]["late"]) and self._late is None
-
-    def restore_again(self, *, values: bool, everything: bool) -> str:
-        """Restore what the first restore could not, behind the begin of an epoch. Inside an epoch (`values`) also the
-        small values and metrics once more, which Keras and callbacks have changed, or `everything`.
+    def restore_again(self, head: Mapping[str, Any], *, values: bool, everything: bool) -> str:
+        """Restore the late variables, behind the begin of an epoch. Inside an epoch (`values`) also the small values
+        once more, which callbacks have changed, or `everything`.
 
         Returns what begins anew, "" if nothing does. LookupError if it is more than metrics.
         """
         if self._restored is None:
             return ""
-        (views, told, buffer, sums), self._restored = self._restored, None
+        (views, _, sums, lacks_sums), self._restored = self._restored, None
         if values:
             self._values.restore_from(views[0], sums, but_large=not everything)
-        if told["late"]:
-            self.complete()
-            if self._late is not None and self._late.signature() == told["late"]:
-                self._late.restore_from(self._late.views(buffer, views[5]), sums)
-            elif told["lateState"]:
+        if head.get("late"):
+            if self.has_late(head) and self._late is not None:
+                self._late.restore_from(self._late.views(views[4], views[5]), sums)
+            elif head.get("lateState"):
                 raise LookupError("the first step has created other variables than in the training of the copy")
             else:
                 return METRICS
-        return METRICS if sums == FETCHED and self._has_sums() else ""
+        return METRICS if lacks_sums and self._has_sums() else ""
 
     def _has_sums(self) -> bool:
         return bool(self._values.local_sums() or (self._late is not None and self._late.local_sums()))
@@ -183,16 +185,21 @@ class State:
         found = [each for metric in self._model.metrics for each in metric.variables]
         return list({id(each): each for each in found}.values())
 
-    def _collect(self) -> list[Any]:
-        """Every variable once: those that BackupAndRestore saves, and the optimizer's."""
+    def _early(self) -> list[Any]:
+        """The variables of model and optimizer, each once: the same at the begin of each such `fit`."""
+        metrics = {id(each) for each in self._metrics()}
         optimizer = self._model.optimizer.variables
-        more = [
+        found = [
             *self._model.variables,
             *(optimizer() if callable(optimizer) else optimizer),
             self._model._train_counter,
-            *self._metrics(),
         ]
-        return list({id(each): each for each in [*variables_of(self._model), *more]}.values())
+        return list({id(each): each for each in found if id(each) not in metrics}.values())
+
+    def _collect(self) -> list[Any]:
+        """Every variable once: these, and whatever else BackupAndRestore saves."""
+        found = [*self._early(), *variables_of(self._model), *self._metrics()]
+        return list({id(each): each for each in found}.values())
 
 
 def _build_optimizer(model: Any) -> None:

@@ -7,6 +7,7 @@ without a file of its own is restored as Keras does. JSON and NumPy's arrays, ne
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -16,11 +17,9 @@ _HEAD, _ARRAYS = ".tftraining.json", ".tftraining.npz"
 
 
 def write(backup: str, head: dict[str, Any], arrays: list[list[Any] | None]) -> None:
-    """Keep `head` and `arrays` with this backup, and remove those of earlier ones. Any error if it cannot."""
+    """Keep `head` and `arrays` with this backup. Any error if it cannot."""
     files = sys.modules["tensorflow"].io.gfile
-    for path in files.glob(f"{os.path.dirname(backup)}/*.tftraining.*"):
-        if not path.startswith(f"{backup}."):
-            files.remove(path)
+    files.makedirs(os.path.dirname(backup))
     named = {f"{place}-{number}": each for place, some in enumerate(arrays) for number, each in enumerate(some or ())}
     if named:
         with files.GFile(backup + _ARRAYS, "wb") as file:
@@ -29,6 +28,15 @@ def write(backup: str, head: dict[str, Any], arrays: list[list[Any] | None]) -> 
     with files.GFile(backup + _HEAD + ".new", "w") as file:
         file.write(json.dumps({**head, "arrays": present}))
     files.rename(backup + _HEAD + ".new", backup + _HEAD, overwrite=True)
+
+
+def prune(backup: str) -> None:
+    """Remove what was kept with other backups than this one. Never raises."""
+    files = sys.modules["tensorflow"].io.gfile
+    with contextlib.suppress(Exception):
+        for path in files.glob(f"{os.path.dirname(backup)}/*.tftraining.*"):
+            if not path.startswith(f"{backup}."):
+                files.remove(path)
 
 
 def read(backup: str) -> tuple[dict[str, Any], list[list[Any] | None]] | None:
