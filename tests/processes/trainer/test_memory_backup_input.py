@@ -1,0 +1,260 @@
+"""Which inputs a restarted `fit` finds again at the step, and that it does: real datasets in Keras' DataHandler.
+
+Whole trainings: tests/exact. Here each input that is trusted is read twice, once without and once with an interruption.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras as keras
+from tf_keras.src.engine import data_adapter
+
+from tftraining.launch.in_user_process.memory_backup import input_position
+from tftraining.launch.in_user_process.memory_backup.input_kind import DRAWN_ANEW, EPOCH, STEP, Kind, kind_of
+from tftraining.launch.in_user_process.memory_backup.input_position import Position, can_skip, examples_in_a_step
+
+EPOCHS, STEPS = 4, 6
+NUMBERS = tf.data.Dataset.range(12)
+PYTHON = "a function of FlatMapDataset uses GeneratorDataset"
+X = np.arange(12)
+
+
+def handler(data: Any, steps: int | None = None, **more: Any) -> Any:
+    """Keras' handler of the input of a `fit`."""
+    more = {"batch_size": 2, "shuffle": False, **more} if isinstance(data, np.ndarray) else more
+    return data_adapter.DataHandler(data, epochs=EPOCHS, steps_per_epoch=steps, steps_per_execution=None, **more)
+
+
+def position_of(made: Any, drawn: int = 0, number: int = 0, **more: Any) -> Position:
+    found = Position(made, kind_of(made), 1, **{"on_other_reader": lambda: None, **more})
+    found.drawn, found.made = drawn, number
+    return found
+
+
+def read(made: Any, position: Position, epoch: int = 0, batch: int = 0) -> dict[tuple[int, int], Any]:
+    """Read from this place on, as `fit` does: each batch, and the position before it."""
+    seen = {}
+    made._initial_epoch, made._initial_step = epoch, batch
+    for present, iterator in position.epochs(type(made).enumerate_epochs):
+        for step in range(batch if present == epoch else 0, STEPS):
+            seen[present, step] = (np.asarray(next(iterator)).tolist(), position.drawn, position.made)
+            position.drawn += 1
+    return seen
+
+
+def files(data: Any) -> Any:
+    return data.interleave(lambda each: tf.data.Dataset.from_tensors(each).repeat(1), cycle_length=3).batch(2)
+
+
+def random_map(data: Any) -> Any:
+    return data.map(lambda each: tf.random.uniform([], seed=1) + tf.cast(each, tf.float32))
+
+
+AT_THE_STEP: dict[str, Callable[[], Any]] = {
+    "arrays": lambda: handler(X),
+    "arrays, shuffled": lambda: handler(X, shuffle=True),
+    "finite": lambda: handler(NUMBERS.batch(2)),
+    "repeated": lambda: handler(NUMBERS.batch(2).repeat(), STEPS),
+    "over all epochs": lambda: handler(NUMBERS.repeat().shuffle(5, 1).batch(2), STEPS),
+    "shuffled": lambda: handler(NUMBERS.shuffle(12, 1).batch(2).prefetch(1)),
+    "shuffled, repeated": lambda: handler(NUMBERS.shuffle(12, 1).batch(2).repeat(), STEPS),
+    "shuffled once": lambda: handler(NUMBERS.shuffle(12, 1, reshuffle_each_iteration=False).batch(2)),
+    "cached before": lambda: handler(NUMBERS.cache().shuffle(12, 1).batch(2)),
+    "cached behind": lambda: handler(NUMBERS.shuffle(12, 1).cache().batch(2)),
+    "two shuffles": lambda: handler(NUMBERS.shuffle(12, 1).shuffle(3, 2).batch(2)),
+    "interleaved": lambda: handler(files(NUMBERS)),
+    "in parallel": lambda: handler(NUMBERS.map(lambda each: each + 1, tf.data.AUTOTUNE).batch(2)),
+    "random map, repeated": lambda: handler(random_map(NUMBERS).batch(2).repeat(), STEPS),
+}
+
+
+@pytest.fixture(autouse=True)
+def without_seed() -> Iterator[None]:
+    tf.random.set_seed(None)
+    yield
+    tf.random.set_seed(None)
+
+
+@pytest.mark.parametrize("name", AT_THE_STEP)
+@pytest.mark.parametrize("place", [(0, 4), (1, 0), (2, 3), (3, 5)])
+def test_an_interrupted_training_reads_on_where_it_was(name: str, place: tuple[int, int]) -> None:
+    tf.random.set_seed(3)
+    undisturbed = AT_THE_STEP[name]()
+    assert kind_of(undisturbed).at == STEP
+    expected = read(undisturbed, position_of(undisturbed))
+    assert len(expected) == EPOCHS * STEPS
+    tf.random.set_seed(3)
+    resumed = AT_THE_STEP[name]()
+    assert kind_of(resumed).digest == kind_of(undisturbed).digest
+    rest = read(resumed, position_of(resumed, *expected[place][1:]), *place)
+    assert rest == {at: told for at, told in expected.items() if at >= place}
+
+
+class Numbers(keras.utils.Sequence):  # type: ignore[misc]
+    def __len__(self) -> int:
+        return STEPS
+
+    def __getitem__(self, index: int) -> Any:
+        return X[2 * index : 2 * index + 2]
+
+
+def deterministic(data: Any, value: bool) -> Any:
+    options = tf.data.Options()
+    options.deterministic = value
+    return data.with_options(options)
+
+
+def split() -> Any:
+    shuffled = NUMBERS.shuffle(12, 1)
+    made = handler(shuffled.take(8).batch(2))
+    made.rest = shuffled.skip(8)
+    return made
+
+
+def plus_one(each: Any) -> Any:
+    return each + 1
+
+
+OTHERWISE: dict[str, tuple[Callable[[], Any], str, str]] = {
+    "unseeded": (lambda: handler(NUMBERS.shuffle(12).batch(2)), DRAWN_ANEW, "`shuffle` has no seed"),
+    "random map": (lambda: handler(random_map(NUMBERS).batch(2)), DRAWN_ANEW, "`map` draws random numbers"),
+    "split": (split, EPOCH, "another dataset reads the same `shuffle`, so its order depends on both"),
+    "both sides of a cache": (
+        lambda: handler(NUMBERS.shuffle(12, 1).cache().shuffle(12, 2).batch(2)),
+        EPOCH,
+        "the input shuffles both before and behind `cache`",
+    ),
+    "cut cache": (
+        lambda: handler(NUMBERS.shuffle(12, 1).cache().take(8).batch(2)),
+        EPOCH,
+        "`cache` behind a `shuffle` may never be complete",
+    ),
+    "cached random map": (
+        lambda: handler(random_map(NUMBERS).cache().batch(2)),
+        EPOCH,
+        "`cache` keeps random numbers of `map`",
+    ),
+    "several orders in an epoch": (
+        lambda: handler(NUMBERS.shuffle(12, 1).repeat(2).batch(4)),
+        EPOCH,
+        "RepeatDataset behind a `shuffle` draws an order more than once in an epoch",
+    ),
+    "any order": (
+        lambda: handler(deterministic(NUMBERS.batch(2), False)),
+        EPOCH,
+        "the option `deterministic` of the input is False",
+    ),
+    "map in any order": (
+        lambda: handler(NUMBERS.map(plus_one, 2, deterministic=False).batch(2)),
+        EPOCH,
+        "ParallelMapDataset is not deterministic",
+    ),
+    "generator of a dataset": (
+        lambda: handler(tf.data.Dataset.from_generator(lambda: iter(X), output_signature=tf.TensorSpec([], "int64"))),
+        EPOCH,
+        PYTHON,
+    ),
+    "py_function": (
+        lambda: handler(NUMBERS.map(lambda each: tf.py_function(plus_one, [each], tf.int64)).batch(2)),
+        EPOCH,
+        "a function of MapDataset uses EagerPyFunc",
+    ),
+    "random filter": (
+        lambda: handler(NUMBERS.filter(lambda each: tf.random.uniform([], seed=1) < 0.5).batch(2)),
+        EPOCH,
+        "a function of FilterDataset draws random numbers",
+    ),
+    "mixed": (
+        lambda: handler(tf.data.Dataset.sample_from_datasets([NUMBERS, NUMBERS], seed=1).batch(2)),
+        EPOCH,
+        "DirectedInterleaveDataset is not known to be reproducible",
+    ),
+    "Python generator": (
+        lambda: handler((X[:2] for _ in X), STEPS),
+        EPOCH,
+        PYTHON,
+    ),
+    "shuffle in a function": (
+        lambda: handler(NUMBERS.interleave(lambda each: tf.data.Dataset.range(each).shuffle(9, 1)).batch(2)),
+        EPOCH,
+        "a function of InterleaveDataset uses DummySeedGenerator",
+    ),
+    "Sequence": (lambda: handler(Numbers()), EPOCH, PYTHON),
+}
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_an_input_that_is_not_known_to_be_reproducible_says_why(name: str) -> None:
+    make, at, reason = OTHERWISE[name]
+    made = make()
+    assert (kind_of(made).at, kind_of(made).reason) == (at, reason)
+
+
+def test_arrays_that_are_shuffled_without_a_seed_are_drawn_anew() -> None:
+    assert kind_of(handler(X, shuffle=True)).at == DRAWN_ANEW
+
+
+def test_another_input_has_another_digest() -> None:
+    others = [NUMBERS.batch(3), NUMBERS.map(plus_one).batch(2), tf.data.Dataset.range(13).batch(2)]
+    of_data = [tf.data.Dataset.from_tensor_slices(each).batch(2) for each in (X, X + 1)]
+    digests = {kind_of(handler(each)).digest for each in [NUMBERS.batch(2), *others, *of_data]}
+    assert len(digests) == 6
+
+
+def test_another_reader_of_a_shuffled_input_is_noticed() -> None:
+    input_position.watch_iterators()
+    shuffled, noticed = NUMBERS.shuffle(12, 1).batch(2), []
+    made = handler(shuffled)
+    position = position_of(made, on_other_reader=lambda: noticed.append(True))
+    for epoch, _ in position.epochs(type(made).enumerate_epochs):
+        iter(NUMBERS)
+        if epoch == 2:
+            assert not noticed
+            iter(shuffled.take(1))
+    iter(shuffled)
+    assert noticed == [True]
+
+
+# Strategies.
+
+STRATEGY = tf.distribute.MirroredStrategy(["CPU:0"])
+INPUTS: dict[str, Callable[[], Any]] = {
+    "tf.data": lambda: NUMBERS.batch(2),
+    "distributed": lambda: STRATEGY.experimental_distribute_dataset(NUMBERS.batch(2)),
+    "of a function": lambda: STRATEGY.distribute_datasets_from_function(lambda _: NUMBERS.batch(2)),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+@pytest.mark.parametrize("anew", [True, False])
+def test_the_first_iterator_begins_at_the_position_and_later_ones_at_the_start(kind: str, anew: bool) -> None:
+    adapter = types.SimpleNamespace(should_recreate_iterator=lambda: anew)
+    made = types.SimpleNamespace(_dataset=INPUTS[kind](), _adapter=adapter, _inferred_steps=None)
+
+    def epochs(made: Any) -> Iterator[tuple[int, Any]]:
+        iterator = iter(made._dataset)
+        for epoch in (3, 4):
+            iterator = iter(made._dataset) if anew else iterator
+            yield epoch, iterator
+
+    assert can_skip(made)
+    assert examples_in_a_step(made, 2) == (4 if kind == "of a function" else 2)
+    position = Position(made, Kind(STEP), 1, lambda: None)
+    position.drawn, position.made, seen = 3, 5, []
+    for epoch, iterator in position.epochs(epochs):
+        seen.append((epoch, position.drawn, next(iterator).numpy().tolist()))
+        position.drawn += 1
+    assert seen == [(3, 3, [6, 7]), (4, 0, [0, 1]) if anew else (4, 4, [8, 9])]
+    assert position.next_epoch() == ({"drawn": 0, "made": 7} if anew else {"drawn": 5, "made": 5})
+
+
+def test_what_cannot_be_skipped_or_counted() -> None:
+    made = types.SimpleNamespace(_dataset=iter([]))
+    assert not can_skip(made)
+    assert examples_in_a_step(made, 1) is None
