@@ -14,13 +14,13 @@ import tf_keras as keras
 from tftraining.launch.in_user_process.memory_backup import variable_count
 from tftraining.launch.in_user_process.memory_backup.callback_state import CallbackStates
 from tftraining.launch.in_user_process.memory_backup.checkpoint_state import CheckpointState
-from tftraining.launch.in_user_process.memory_backup.copier import Unsupported
 from tftraining.launch.in_user_process.memory_backup.keras_state import METRICS, State
 from tftraining.launch.in_user_process.memory_backup.random_numbers import RandomNumbers
 from tftraining.launch.in_user_process.memory_backup.variable_values import (
     FETCHED,
     OWN,
     TOTALS,
+    Unsupported,
     VariableValues,
     way_of_sums,
 )
@@ -56,6 +56,13 @@ def copied(state: State, *, members: int = 1) -> Any:
     return buffer
 
 
+def restore(made: Any, state: State, buffer: Any, head: dict[str, Any], *ways: bool) -> str:
+    """Restore at the begin of `fit`, and again when its first step is traced, inside an epoch."""
+    state.restore_from(state.views(buffer, 0), *(ways or (True, True)))
+    made.evaluate(X[:3], X[:3, :1], verbose=0)  # creates the metrics
+    return state.restore_again(head, values=True, everything=False)
+
+
 def values(made: Any) -> list[Any]:
     return [each.numpy() for each in [*made.variables, *made.optimizer.variables]]
 
@@ -88,7 +95,7 @@ def test_what_is_restored_trains_on_as_if_nothing_had_been(policy: Callable[[str
     second = model()
     restored = state_of(second)
     assert restored.signature() == state.signature()
-    restored.restore_from(restored.views(buffer, 0), True, True)
+    assert restore(second, restored, buffer, state.late()) == ""
     buffer[:] = 0  # the next copy: no variable may share the memory
     assert int(second._train_counter.numpy()) == 8
     train(second, 1)
@@ -112,10 +119,8 @@ def test_metrics_go_on_inside_an_epoch(own: bool, all_own: bool, members: int, f
     if not members:
         state.gather = lambda totals: None  # type: ignore[method-assign]
     buffer = copied(state, members=members)
-    restored.restore_from(restored.views(buffer, 0), own, all_own)
-    assert restored.lacks_late()
-    second.evaluate(X[:3], X[:3, :1], verbose=0)  # creates them
-    assert restored.restore_again(values=True, everything=False) == anew
+    assert not restored.has_late(state.late())
+    assert restore(second, restored, buffer, state.late(), own, all_own) == anew
     assert float(first.metrics[0].total.numpy()) > 0
     assert [each.numpy() for each in second.metrics[0].variables] == [
         factor * each.numpy() for each in first.metrics[0].variables
@@ -132,7 +137,7 @@ def test_behind_the_begin_of_an_epoch_small_values_come_back_and_large_ones_only
         state.restore_from(state.views(buffer, 0), True, True)
         made.optimizer.learning_rate.assign(0.25)
         made.layers[0].kernel.assign(0 * trained)
-        state.restore_again(values=True, everything=everything)
+        state.restore_again(state.late(), values=True, everything=everything)
         assert float(made.optimizer.learning_rate.numpy()) == 0.5
     np.testing.assert_array_equal(made.layers[0].kernel.numpy(), trained)
 

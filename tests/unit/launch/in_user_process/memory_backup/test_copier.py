@@ -418,7 +418,7 @@ def test_all_members_hear_every_vote_and_copy_only_if_all_can(
     assert own.why_not == ("" if agreed else "another member cannot")
 
 
-FOUND: Any = types.SimpleNamespace(exponent=5)  # what `choose` uses of a copy
+FOUND: Any = types.SimpleNamespace(exponent=5, head={"workers": 3})  # what `choose` uses of a copy
 
 
 @pytest.mark.parametrize("newer", [1, 3])  # members that know the storage: the chief of `fit`, or all in a custom loop
@@ -440,13 +440,20 @@ def test_none_restores_a_copy_that_one_lacks_or_that_is_older_than_the_storage(
 
 
 @pytest.mark.parametrize(
-    ("source", "own_copies", "restored_as"),
-    [("Memory", 2, (True, True)), ("Memory", 1, (True, False)), ("Peer", 2, (False, False))],
+    ("source", "own_copies", "workers", "restored_as"),
+    [
+        ("Memory", 2, 3, (True, True)),
+        ("Memory", 1, 3, (True, False)),
+        ("Peer", 2, 3, (False, False)),
+        ("Memory", 2, 4, (True, False)),  # a gang that has shrunk: one member's part is nobody's
+    ],
 )
 def test_the_state_hears_who_has_made_the_copies(
-    begin: Begin, tmp_path: Path, source: str, own_copies: int, restored_as: tuple[bool, bool]
+    begin: Begin, tmp_path: Path, source: str, own_copies: int, workers: int, restored_as: tuple[bool, bool]
 ) -> None:
-    begin().train(4)
-    member, state = gang_of_three(tmp_path, [2, 2, 0, 8, own_copies], restore=[1, 4], source=source), State()
-    assert take_copy(member, state) == 4
+    written = begin().train(1)
+    written.copier._members = workers  # what the head says
+    written.train(1)
+    member, state = gang_of_three(tmp_path, [2, 2, 0, 8, own_copies], restore=[1, 2], source=source), State()
+    assert take_copy(member, state) == 2
     assert state.restored_as == restored_as

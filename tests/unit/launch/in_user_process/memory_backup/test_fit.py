@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from tests.unit.launch.in_user_process.memory_backup.test_copier import SIZE, State
+from tftraining.launch.in_user_process import call_site
 from tftraining.launch.in_user_process.keras_backup import LegacyBackup
 from tftraining.launch.in_user_process.memory_backup import copier, fit, input_kind, interval, stored_state
 from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite
@@ -102,14 +103,9 @@ class TrainingState(State):
     def restored(self) -> dict[str, Any]:
         return {}
 
-    told = restored
+    told = late = restored
 
-    def has_late_state(self) -> bool:
-        return False
-
-    lacks_late = has_late_state
-
-    def restore_again(self, **_: bool) -> str:
+    def restore_again(self, head: object, **_: bool) -> str:
         return ""
 
 
@@ -191,6 +187,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     monkeypatch.setattr(input_kind, "kind_of", lambda handler: handler.kind)
     monkeypatch.setattr(stored_state, "read", stored)
     monkeypatch.setattr(Session, "_latest", lambda self: self._saved.read_checkpoint_manager.latest_checkpoint)
+    monkeypatch.setattr(call_site, "objection", lambda frame: "")
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
     monkeypatch.setattr(Session, "_stored", lambda self: (self._saved.step, 5))
 
@@ -225,7 +222,7 @@ def test_the_least_kind_of_the_members_counts(
 @pytest.mark.parametrize(
     ("other", "why"),
     [
-        ({"identity": ""}, "the call of fit is in a loop, so another process cannot recognize it"),
+        ({"identity": ""}, "another call of fit looks the same"),
         ({"error": ArithmeticError("a table")}, "ArithmeticError: a table"),
     ],
 )
