@@ -93,6 +93,7 @@ class Input:
 
     what: str
     kind: str = STEP
+    unseeded: str = ""  # the kind in a program without a seed, if it is another one
     same: bool = False
     spans_epochs: bool = False  # one pass over the data is the whole training
     missing: int = 0  # examples that the last batch lacks
@@ -105,7 +106,7 @@ class Input:
 
 INPUTS: Mapping[str, Input] = {
     "arrays": Input("arrays, shuffle=False", same=True, finite=True),
-    "arrays-shuffled": Input("arrays, shuffled by Keras", kind=ANEW, finite=True, drawn=True),
+    "arrays-shuffled": Input("arrays, shuffled by Keras", finite=True, drawn=True, unseeded=ANEW),
     "arrays-uneven": Input("arrays, the last batch smaller", same=True, finite=True, missing=3),
     "repeat": Input("batch().repeat()", same=True),
     "repeat-shuffled": Input("shuffle(seed).batch().repeat()"),
@@ -116,12 +117,12 @@ INPUTS: Mapping[str, Input] = {
     "finite-long": Input("batch() over the data of all epochs, steps_per_epoch", spans_epochs=True),
     "shuffled": Input("shuffle(seed).batch()", finite=True),
     "shuffled-once": Input("shuffle(seed, reshuffle_each_iteration=False)", same=True, finite=True),
-    "unseeded": Input("shuffle() without a seed", kind=ANEW, finite=True, drawn=True),
-    "unseeded-repeat": Input("shuffle() without a seed, batch().repeat()", kind=ANEW, drawn=True),
+    "unseeded": Input("shuffle() without a seed", finite=True, drawn=True),
+    "unseeded-repeat": Input("shuffle() without a seed, batch().repeat()", drawn=True),
     "cache-before": Input("cache().shuffle(seed)", finite=True),
-    "cache-behind": Input("shuffle(seed).cache()", kind=EPOCH, same=True, finite=True),
-    "cache-behind-unseeded": Input("shuffle().cache()", kind=EPOCH, finite=True, drawn=True),
-    "cache-file": Input("cache(filename)", kind=EPOCH, same=True, finite=True),
+    "cache-behind": Input("shuffle(seed).cache()", same=True, finite=True),
+    "cache-behind-unseeded": Input("shuffle().cache()", finite=True, drawn=True),
+    "cache-file": Input("cache(filename)", same=True, finite=True),
     "interleave": Input("interleaved files, repeat()", same=True),
     "interleave-parallel": Input("files interleaved in parallel, in order, repeat()", same=True),
     "interleave-sloppy": Input("files interleaved in any order, repeat()", kind=EPOCH),
@@ -129,10 +130,10 @@ INPUTS: Mapping[str, Input] = {
     "file-shards": Input("files, auto-sharded by FILE", same=True),
     "parallel-map": Input("map(num_parallel_calls).prefetch()", same=True, finite=True),
     "stateless-map": Input("map with random numbers of a seed in the example", same=True, finite=True),
-    "random-map": Input("map with tf.random.uniform", kind=EPOCH, finite=True, drawn=True),
+    "random-map": Input("map with tf.random.uniform", finite=True, drawn=True, kind=ANEW),
     "python-map": Input("map with tf.numpy_function", kind=EPOCH, same=True, finite=True),
     "filter": Input("filter: unknown size", kind=EPOCH, same=True, finite=True, unsized=True, works_in_a_gang=False),
-    "filter-repeat": Input("filter().repeat(), steps_per_epoch", kind=EPOCH, same=True),
+    "filter-repeat": Input("filter().repeat(), steps_per_epoch", same=True),
     "flat-map": Input(
         "flat_map: unknown size", kind=EPOCH, same=True, finite=True, unsized=True, works_in_a_gang=False
     ),
@@ -195,7 +196,7 @@ CALLBACKS: Mapping[str, Part] = {
 
 @dataclass(frozen=True)
 class Expected:
-    """What the design promises. `kind`: at least. `anew`: what begins anew has to be told, and may differ."""
+    """What the design promises. `kind`: from the begin of `fit` on, but for what only the training shows. `anew`: what begins anew has to be told, and may differ."""
 
     kind: str
     same: bool  # at the begin of an epoch the input starts as undisturbed
@@ -212,7 +213,7 @@ def expected(cell: Cell) -> Expected:
     # In a gang, a checkpoint has the mean of the averages that each worker has of its own.
     averaged = cell.workers > 1 and cell.model == "batchnorm"
     same = source.same and not averaged and not any(part.lost for part in parts)
-    kind = source.kind
+    kind = source.kind if cell.seeded else source.unseeded or source.kind
     if kind == ANEW and cell.exactness == "Required":
         kind = EPOCH
     if any(part.storage for part in parts) or (cell.shape == "initial-epoch" and not cell.backup):
@@ -228,6 +229,6 @@ def expected(cell: Cell) -> Expected:
     )
 
 
-def worse(one: str, other: str) -> bool:
-    """Whether the kind `one` promises less than `other`."""
-    return KINDS.index(one) > KINDS.index(other)
+def keeps(said: str, promised: str) -> bool:
+    """Whether what the program has told is the promised kind; state that no copy has shows while it trains."""
+    return said == promised or (promised == STORAGE and said in KINDS)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.exact.cells import ANEW, EPOCH, STORAGE, Cell, Expected, expected, worse
+from tests.exact.cells import ANEW, EPOCH, STORAGE, Cell, Expected, expected, keeps
 
 # What holds even where the order of the examples, and with it each value, may be another one.
 ALWAYS = frozenset({"failed", "batches", "totals", "count", "examples-total", "position", "violation"})
@@ -77,7 +77,7 @@ def judge(cell: Cell, undisturbed: Path, disturbed: Path, failed: str) -> Verdic
     verdict.kinds = [
         f"{said} told, {promised.kind} promised"
         for said in dict.fromkeys(verdict.said)
-        if said and worse(said, promised.kind)
+        if said and not keeps(said, promised.kind)
     ]
     return verdict
 

@@ -82,7 +82,8 @@ def page() -> str:
 
 def _input(each: Input) -> str:
     begin = "the same bytes" if each.same else "each example once an epoch" if each.once else "the same number of steps"
-    return f"| {each.what} | `{each.kind}` | {begin} |\n"
+    kind = f"`{each.kind}`" + f"; `{each.unseeded}` in a program without a seed" * bool(each.unseeded)
+    return f"| {each.what} | {kind} | {begin} |\n"
 
 
 def _parts(parts: Iterable[Part]) -> str:

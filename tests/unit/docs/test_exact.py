@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from tests.exact import page
-from tests.exact.cells import ANEW, CALLBACKS, EPOCH, INPUTS, MODELS, STORAGE, Cell, expected
+from tests.exact.cells import ANEW, CALLBACKS, EPOCH, INPUTS, MODELS, STEP, STORAGE, Cell, expected
 from tests.exact.draw import cells
 
 DRAWN = list(islice(cells(1), 200))
@@ -33,8 +33,10 @@ def test_a_cell_is_the_same_behind_its_json(cell: Cell) -> None:
 @pytest.mark.parametrize(
     ("cell", "kind"),
     [
-        (Cell(input="unseeded"), ANEW),
-        (Cell(input="unseeded", exactness="Required"), EPOCH),
+        (Cell(input="random-map"), ANEW),
+        (Cell(input="random-map", exactness="Required"), EPOCH),
+        (Cell(input="arrays-shuffled"), STEP),
+        (Cell(input="arrays-shuffled", seeded=False), ANEW),
         (Cell(model="table"), STORAGE),
         (Cell(shape="initial-epoch", backup=False), STORAGE),
         (Cell(input="generator"), EPOCH),
