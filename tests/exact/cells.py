@@ -196,7 +196,8 @@ CALLBACKS: Mapping[str, Part] = {
 
 @dataclass(frozen=True)
 class Expected:
-    """What the design promises. `kind`: from the begin of `fit` on, but for what only the training shows. `anew`: what begins anew has to be told, and may differ."""
+    """What the design promises. `kind`: from the begin of `fit` on, but for what only the training shows. `anew`: what
+    begins anew has to be told, and may differ."""
 
     kind: str
     same: bool  # at the begin of an epoch the input starts as undisturbed
