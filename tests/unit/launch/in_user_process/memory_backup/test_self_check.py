@@ -9,9 +9,9 @@ import pytest
 from tftraining.launch.in_user_process.memory_backup.self_check import Checks
 
 
-def resumed(**changed: int) -> Checks:
-    """Resumed at batch 7 of epoch 2, with 47 steps made, in a training of 5 epochs of 20 steps."""
-    return Checks(**{"epoch": 2, "batch": 7, "step": 47, "steps": 20, "epochs": 5, **changed})
+def resumed(epoch: int = 2, batch: int = 7, step: int = 47, steps: int = 20) -> Checks:
+    """Resumed in a training of 5 epochs."""
+    return Checks(epoch, batch, step, steps, 5)
 
 
 def train(checks: Checks, increment: int = 1) -> str:
