@@ -187,6 +187,7 @@ CALLBACKS: Mapping[str, Part] = {
     "reduce-lr": Part("ReduceLROnPlateau"),
     "checkpoint": Part("ModelCheckpoint(save_best_only)"),
     "csv": Part("CSVLogger"),
+    "csv-append": Part("CSVLogger(append=True)"),
     "lr": Part("LearningRateScheduler(epoch, lr)"),
     "tensorboard": Part("TensorBoard"),
     "own-state": Part("your own, with get_state and set_state"),

@@ -43,6 +43,8 @@ def _one(chance: random.Random, given: dict[str, object]) -> Cell:
 def _gang(chance: random.Random, cell: Cell) -> Cell:
     """The cell with several workers, or scaled; as it is if its parts do not allow that."""
     source = INPUTS[cell.input]
+    if cell.model == "late":  # EarlyStopping cannot give it back the weights of an epoch without the variable
+        cell = replace(cell, callbacks=tuple(name for name in cell.callbacks if not CALLBACKS[name].stops))
     if not source.works_in_a_gang or source.unsized or cell.model in ALONE or cell.epochs > 100:
         return cell
     cell = replace(cell, strategy="", workers=chance.choice([2, 2, 3]))
