@@ -517,7 +517,7 @@ class Session:
 
     def _next_backup(self) -> str:
         manager = self._saved.write_checkpoint_manager
-        return f"{manager._prefix}-{int(manager.checkpoint.save_counter) + 1}"
+        return f"{manager._prefix}-{int(manager.checkpoint.save_counter.numpy()) + 1}"
 
     def _latest_written(self) -> str:
         return str(getattr(self._saved.write_checkpoint_manager, "latest_checkpoint", None) or "")

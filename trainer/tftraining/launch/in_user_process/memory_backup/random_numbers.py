@@ -43,6 +43,7 @@ SAMPLES = 256  # of 128 bits, which the kernels of stateful operations reserve f
 MOST = 100  # counters that a copy may have
 _GRAPH = "train_function"  # the name that tf_keras gives to the function of a step
 _CONTROL_FLOW = ("CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncGraph")
+_TRIAL = "tmp"  # the graph in which AutoGraph tries the body of a loop, and which it drops
 _MARK = "_tftraining_counts"
 
 _present: RandomNumbers | None = None  # of the `fit` that runs
@@ -124,7 +125,7 @@ def _noticed(stateful: Callable[..., Any]) -> Callable[..., Any]:
 
 def _notice(stateful: Callable[..., Any], seeded: object) -> None:
     """Note that a training uses numbers that begin anew. Those without a seed differ from start to start anyway."""
-    if _present is not None and seeded:
+    if _present is not None and seeded and _graph_name() != _TRIAL:
         _present.begins_anew = stateful.__name__
 
 
@@ -151,6 +152,10 @@ def _counted(stateful: Callable[..., Any], stateless: Callable[..., Any]) -> Cal
 
 def _text(static: Any) -> str:
     return "" if static is None else str([None if each is None else int(each) for each in static])
+
+
+def _graph_name() -> str:
+    return str(getattr(sys.modules["tensorflow"].compat.v1.get_default_graph(), "name", ""))
 
 
 def _in_train_function() -> bool:
