@@ -92,10 +92,9 @@ def datasets(cell: Cell, directory: Path) -> dict[str, Any]:
     count = cell.examples
     plain = tf.data.Dataset.from_tensor_slices(arrays(count))
     even = plain.filter(lambda index, target: index[0] >= 0)
-    lines = tf.data.TextLineDataset
     sloppy = tf.data.Options()
     sloppy.deterministic = False
-    return {
+    return _of_files(cell, directory) | {
         "repeat": lambda: plain.batch(BATCH, True).repeat(),
         "repeat-shuffled": lambda: plain.shuffle(count, seed=3).batch(BATCH, True).repeat(),
         "repeat-first": lambda: plain.repeat().shuffle(count // 2, seed=3).batch(BATCH, True),
@@ -111,27 +110,6 @@ def datasets(cell: Cell, directory: Path) -> dict[str, Any]:
         "cache-behind": lambda: plain.shuffle(count, seed=3).cache().batch(BATCH),
         "cache-behind-unseeded": lambda: plain.shuffle(count).cache().batch(BATCH),
         "cache-file": lambda: plain.cache(str(directory / f"cache-{os.environ['TFTRAINING_ROUND']}")).batch(BATCH),
-        "interleave": lambda: (
-            files(cell, directory).interleave(lines, cycle_length=2).map(_parsed).batch(BATCH, True).repeat()
-        ),
-        "interleave-parallel": lambda: (
-            files(cell, directory)
-            .interleave(lines, cycle_length=2, num_parallel_calls=2)
-            .map(_parsed)
-            .batch(BATCH, True)
-            .repeat()
-        ),
-        "interleave-sloppy": lambda: (
-            files(cell, directory)
-            .interleave(lines, cycle_length=4, num_parallel_calls=4, deterministic=False)
-            .map(_parsed)
-            .batch(BATCH, True)
-            .repeat()
-        ),
-        "files": lambda: files(cell, directory).interleave(lines, cycle_length=2).map(_parsed).batch(BATCH),
-        "file-shards": lambda: (
-            files(cell, directory).interleave(lines, cycle_length=1).map(_parsed).batch(BATCH).repeat()
-        ),
         "parallel-map": lambda: plain.map(_stateless, num_parallel_calls=AUTO).batch(BATCH).prefetch(AUTO),
         "stateless-map": lambda: plain.map(_stateless).batch(BATCH),
         "random-map": lambda: plain.map(_noisy).batch(BATCH),
@@ -153,6 +131,34 @@ def datasets(cell: Cell, directory: Path) -> dict[str, Any]:
         ).batch(BATCH),
         "options": lambda: (
             plain.shuffle(count, seed=3).map(_stateless, num_parallel_calls=4).batch(BATCH).with_options(sloppy)
+        ),
+    }
+
+
+def _of_files(cell: Cell, directory: Path) -> dict[str, Any]:
+    """Those of the same examples in files."""
+    lines = tf.data.TextLineDataset
+    return {
+        "interleave": lambda: (
+            files(cell, directory).interleave(lines, cycle_length=2).map(_parsed).batch(BATCH, True).repeat()
+        ),
+        "interleave-parallel": lambda: (
+            files(cell, directory)
+            .interleave(lines, cycle_length=2, num_parallel_calls=2)
+            .map(_parsed)
+            .batch(BATCH, True)
+            .repeat()
+        ),
+        "interleave-sloppy": lambda: (
+            files(cell, directory)
+            .interleave(lines, cycle_length=4, num_parallel_calls=4, deterministic=False)
+            .map(_parsed)
+            .batch(BATCH, True)
+            .repeat()
+        ),
+        "files": lambda: files(cell, directory).interleave(lines, cycle_length=2).map(_parsed).batch(BATCH),
+        "file-shards": lambda: (
+            files(cell, directory).interleave(lines, cycle_length=1).map(_parsed).batch(BATCH).repeat()
         ),
     }
 

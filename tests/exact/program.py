@@ -3,21 +3,19 @@
 It ends with `result-<member>.json`. It knows nothing of its restarts but the round, for its notes and its kills.
 """
 
+import json
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import h5py  # type: ignore[import-untyped]
 import tensorflow as tf
 import tf_keras as keras
 
-if True:  # behind TensorFlow: so the warm interpreter may fork this program
-    import json
-    import os
-    from contextlib import nullcontext
-    from pathlib import Path
-    from typing import Any
-
-    import h5py  # type: ignore[import-untyped]
-
-    import tftraining
-    from tests.exact import followers, inputs, models
-    from tests.exact.cells import BATCH, FOLDS, Cell
+import tftraining
+from tests.exact import followers, inputs, models
+from tests.exact.cells import BATCH, FOLDS, Cell
 
 CELL = Cell.from_json(Path(os.environ["EXACT_CELL"]).read_text(encoding="utf-8"))
 DIRECTORY = Path(os.environ["TFTRAINING_DIR"])
