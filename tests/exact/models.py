@@ -112,6 +112,14 @@ class Two(keras.Model):  # type: ignore[misc]
         self.head.apply_gradients(zip(tape.gradient(loss, head), head, strict=True))
         return {"loss": loss}
 
+    def test_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        return {"loss": tf.reduce_mean((self(x, training=False) - y) ** 2)}
+
+    @property
+    def metrics(self) -> list[Any]:
+        return []  # or Keras would report its own empty one in place of the loss, once a validation has built it
+
 
 def _optimizer(cell: Cell) -> Any:
     adam = keras.optimizers.Adam
