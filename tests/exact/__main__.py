@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import signal
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -130,6 +131,7 @@ def main() -> int:
     given = [Cell.from_json(text) for text in arguments.what[1:]]
     seed = secrets.randbelow(10**6) if arguments.seed is None else arguments.seed
     tally = Tally(seed)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is in memory is removed
     with ExitStack() as stack:
         place = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="exact-")))
         place.mkdir(parents=True, exist_ok=True)

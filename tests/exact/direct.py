@@ -100,14 +100,20 @@ class Interpreter:
         self._send(environment=env)
         pid = int(self._receive("pid"))
         self._send(go=time.monotonic() + 30)
+        try:
+            return self._wait(pid)
+        except BaseException:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+
+    def _wait(self, pid: int) -> int:
         end = time.monotonic() + ROUND_SECONDS
         while time.monotonic() < end:
             found, status = os.waitpid(pid, os.WNOHANG)
             if found:
                 return os.waitstatus_to_exitcode(status)
             time.sleep(0.01)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
         raise TimeoutError(f"a round took more than {ROUND_SECONDS:.0f} s")
 
 
