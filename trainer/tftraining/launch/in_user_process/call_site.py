@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 LIBRARIES = ("tf_keras", "keras", "tensorflow")
-_COMMAND_LINES = ("fire",)  # read the arguments in a loop, in which they call the program once
+_PYTHON_FIRE = ("fire",)  # reads the arguments in a loop, in which it calls the program once
 _OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # These variables differ between starts, or do not affect the program's work.
 _IGNORED_VARIABLES = frozenset({"TF_CONFIG", "PYTHONPATH", "HOSTNAME", "SHLVL", "OLDPWD", "_"})
@@ -116,7 +116,7 @@ def _directory_of(library: str) -> str:
 def _loop_values(frame: FrameType) -> list[object]:
     """The values of the targets of the loops around the frame's place."""
     code = frame.f_code
-    if str(frame.f_globals.get("__name__")).partition(".")[0] in _COMMAND_LINES:
+    if str(frame.f_globals.get("__name__")).partition(".")[0] in _PYTHON_FIRE:
         return []
     names = [name for name in (*code.co_varnames, *code.co_cellvars) if name != ".0"]
     if code.co_name not in _COMPREHENSION_FRAMES:

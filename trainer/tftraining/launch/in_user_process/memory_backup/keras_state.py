@@ -35,6 +35,7 @@ class State:
         self._strategy = model.distribute_strategy
         _build_optimizer(model)
         self._variables = self._early()
+        variables_of(model)  # or the state that is no variable would be noticed only at the first copy
         self._values = VariableValues(self._variables, self._strategy)
         self._late: VariableValues | None = None
         self._late_variables: list[Any] = []
@@ -188,12 +189,10 @@ class State:
     def _early(self) -> list[Any]:
         """The variables of model and optimizer, each once: the same at the begin of each such `fit`."""
         metrics = {id(each) for each in self._metrics()}
-        optimizer = self._model.optimizer.variables
-        found = [
-            *self._model.variables,
-            *(optimizer() if callable(optimizer) else optimizer),
-            self._model._train_counter,
-        ]
+        optimizer = self._model.optimizer
+        own = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+        # The learning rate is none of the optimizer's `variables`, but tracked.
+        found = [*self._model.variables, *own, *variables_of(optimizer), self._model._train_counter]
         return list({id(each): each for each in found if id(each) not in metrics}.values())
 
     def _collect(self) -> list[Any]:

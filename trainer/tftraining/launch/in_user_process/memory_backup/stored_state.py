@@ -8,6 +8,7 @@ without a file of its own is restored as Keras does. JSON and NumPy's arrays, ne
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
@@ -22,8 +23,10 @@ def write(backup: str, head: dict[str, Any], arrays: list[list[Any] | None]) -> 
     files.makedirs(os.path.dirname(backup))
     named = {f"{place}-{number}": each for place, some in enumerate(arrays) for number, each in enumerate(some or ())}
     if named:
+        archive = io.BytesIO()  # a file of TensorFlow cannot be read while it is written
+        sys.modules["numpy"].savez(archive, **named)
         with files.GFile(backup + _ARRAYS, "wb") as file:
-            sys.modules["numpy"].savez(file, **named)
+            file.write(archive.getvalue())
     present = [None if some is None else len(some) for some in arrays]
     with files.GFile(backup + _HEAD + ".new", "w") as file:
         file.write(json.dumps({**head, "arrays": present}))
@@ -48,7 +51,9 @@ def read(backup: str) -> tuple[dict[str, Any], list[list[Any] | None]] | None:
         head = json.loads(file.read())
     counts, named = head["arrays"], {}
     if any(counts):
-        with files.GFile(backup + _ARRAYS, "rb") as file, sys.modules["numpy"].load(file, allow_pickle=False) as loaded:
+        with files.GFile(backup + _ARRAYS, "rb") as file:
+            archive = io.BytesIO(file.read())
+        with sys.modules["numpy"].load(archive, allow_pickle=False) as loaded:
             named = dict(loaded)
     arrays = [None if n is None else [named[f"{place}-{each}"] for each in range(n)] for place, n in enumerate(counts)]
     return head, arrays
