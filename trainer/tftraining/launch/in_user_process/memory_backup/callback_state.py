@@ -218,9 +218,17 @@ class _Csv:
         self._callback.csv_file.close()
         with files.GFile(self._callback.filename, "wb") as file:
             file.write(self._kept[: state["size"]])
-        self._callback.csv_file = files.GFile(self._callback.filename, "a")
+        self._callback.csv_file = self._open(state["size"])
         self._callback.keys, self._callback.writer = state["keys"], None
         self._callback.append_header = not state["size"]
+
+    def _open(self, size: int) -> Any:
+        """The file, at this place: members that name one path write the same bytes there, and must not append."""
+        if "://" in self._callback.filename:
+            return sys.modules["tensorflow"].io.gfile.GFile(self._callback.filename, "a")
+        file = open(self._callback.filename, "r+", newline="")  # noqa: SIM115  # Keras closes it
+        file.seek(size)
+        return file
 
 
 class _Weights:

@@ -345,6 +345,19 @@ class Session:
             "the program reads the shuffled input of fit elsewhere, too, so its order depends on both"
         )
 
+    def before_epoch(self) -> None:
+        """Call before callbacks begin an epoch: in the resumed one, the late variables are created and restored."""
+        head = self.copier.resumed
+        if not self._first_epoch or head is None or not self.copier.agreed or self._state is None:
+            return
+        if head.get("late") and not self._state.has_late(head) and self._position is not None:
+            self._position.trace(self._model.train_function)  # it creates the variables
+        anew = self._state.restore_late(head)
+        if not self._batch:
+            self._model.reset_metrics()  # as Keras has done, before the late ones were restored
+        elif anew:
+            self._tell_anew(anew, "they count from this step on")
+
     def begin_epoch(self, epoch: int) -> None:
         """Call behind the callbacks at the begin of an epoch; the one that a restart resumes begins behind some of its
         batches, and with the values of the copy."""
@@ -358,25 +371,13 @@ class Session:
             self._began = time.time()
         self._began_here, self._look_at = time.monotonic(), None
         self._first = self._batch
-        if resumes and self.copier.agreed:
-            self._restore_again()
+        if self._state is not None and self._states is not None:
+            if resumes and self._batch and self.copier.agreed and self.copier.resumed is not None:
+                everything = self._states.overrides_epoch_begin()
+                self._state.restore_again(self.copier.resumed, everything=everything)
+            self._state.forget_restored()
 
     _first_epoch = True
-
-    def _restore_again(self) -> None:
-        assert self._state is not None
-        assert self._states is not None
-        head = self.copier.resumed
-        if head is None:
-            return
-        if head.get("late") and not self._state.has_late(head) and self._position is not None:
-            self._position.trace(self._model.train_function)  # it creates the variables
-        everything = self._states.overrides_epoch_begin()
-        anew = self._state.restore_again(head, values=self._batch > 0, everything=everything)
-        if not self._batch:
-            self._model.reset_metrics()  # as Keras has done, before the late ones were restored
-        elif anew:
-            log(f"{anew} count from this step on")
 
     def end_batch(self, batch: int, logs: Any) -> None:
         """Note that the batches of this epoch up to `batch` are done, and copy if it is time."""

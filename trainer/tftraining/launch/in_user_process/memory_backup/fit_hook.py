@@ -114,8 +114,10 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
 
     @functools.wraps(begin_epoch)
     def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:
-        begin_epoch(self, epoch, logs)
         if (session := self.__dict__.get(_SESSION)) is not None:
+            session.before_epoch()
+        begin_epoch(self, epoch, logs)
+        if session is not None:
             session.begin_epoch(epoch)
 
     @functools.wraps(end_epoch)

@@ -142,7 +142,7 @@ class State:
         return bool(self.late()["late"] == head.get("late"))
 
     def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:
-        """Restore the variables of model and optimizer; `restore_again` and `restored` are for the rest."""
+        """Restore the variables of model and optimizer; `restore_late` and `restored` are for the rest."""
         values, arrays, text = views[:3]
         told = json.loads(bytes(text[_LENGTH.size : _LENGTH.size + _LENGTH.unpack_from(text)[0]]))
         sums = way_of_sums(own, all_own, has_totals=told["totals"])
@@ -155,17 +155,12 @@ class State:
         """What the restored copy has beside the variables; empty without one."""
         return self._restored[1] if self._restored is not None else {}
 
-    def restore_again(self, head: Mapping[str, Any], *, values: bool, everything: bool) -> str:
-        """Restore the late variables, behind the begin of an epoch. Inside an epoch (`values`) also the small values
-        once more, which callbacks have changed, or `everything`.
-
-        Returns what begins anew, "" if nothing does. LookupError if it is more than metrics.
-        """
+    def restore_late(self, head: Mapping[str, Any]) -> str:
+        """Restore the late variables, which exist now, before callbacks begin an epoch. Returns what begins anew, ""
+        if nothing does. LookupError if it is more than metrics."""
         if self._restored is None:
             return ""
-        (views, _, sums, lacks_sums), self._restored = self._restored, None
-        if values:
-            self._values.restore_from(views[0], sums, but_large=not everything)
+        views, _, sums, lacks_sums = self._restored
         if head.get("late"):
             if self.has_late(head) and self._late is not None:
                 self._late.restore_from(self._late.views(views[4], views[5]), sums)
@@ -174,6 +169,14 @@ class State:
             else:
                 return METRICS
         return METRICS if lacks_sums and self._has_sums() else ""
+
+    def restore_again(self, head: Mapping[str, Any], *, everything: bool) -> None:
+        """Restore the small values once more, or `everything`, behind what callbacks do at the begin of an epoch."""
+        if self._restored is not None:
+            views, _, sums, _ = self._restored
+            self._values.restore_from(views[0], sums, but_large=not everything)
+            if head.get("late") and self.has_late(head) and self._late is not None:
+                self._late.restore_from(self._late.views(views[4], views[5]), sums)
 
     def _has_sums(self) -> bool:
         return bool(self._values.local_sums() or (self._late is not None and self._late.local_sums()))
