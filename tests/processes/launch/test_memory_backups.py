@@ -28,7 +28,6 @@ tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU"
 
 
 MIXED_PRECISION = 'keras.mixed_precision.set_global_policy("mixed_float16")'
-POINTS = 20  # of the training, one kill at each
 
 
 def is_abandoned(path: Path) -> bool:
@@ -111,20 +110,6 @@ def test_kills_change_no_byte_of_the_end_and_cost_an_interval_at_most(
     log = killed.log("worker-0")
     assert log.count("resumed from memory at epoch 2, step ") == 1
     assert log.count("resumed from memory at epoch 3, step ") == len(kills.split()) - 1
-
-
-@pytest.mark.slow_fault
-def test_kills_at_twenty_points_of_a_training_change_no_byte_of_its_end(trained: Callable[..., LocalGang]) -> None:
-    """Chief and worker in turn, at another batch of each epoch. (The end of an epoch is progress: no back-off.)"""
-    length = {"epochs": str(POINTS + 2), "steps": "20"}
-    points = [20 * (turn + 1) + 1 + (3 * turn) % 19 for turn in range(POINTS)]
-    undisturbed = trained("undisturbed", **length)
-    killed = trained("killed", " ".join(f"{at % 2}@{at}" for at in points), percent=100, **length)
-    assert ends(killed) == ends(undisturbed)
-    for worker in (0, 1):
-        assert sorted(set(steps(killed, worker))) == list(range(1, 20 * (POINTS + 2) + 1))
-    assert max(lost(killed)) < 2 * INTERVAL, "a copy near to the end of the epoch before is left out"
-    assert killed.log("worker-0").count("resumed from memory at epoch ") == POINTS
 
 
 @pytest.mark.slow_fault
