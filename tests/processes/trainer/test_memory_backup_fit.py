@@ -103,7 +103,10 @@ class Job:
         return found
 
 
-METHODS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end", "on_train_batch_end")
+METHODS = (
+    *("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end"),
+    *("on_train_batch_begin", "on_train_batch_end"),
+)
 ORIGINAL = {name: getattr(keras.callbacks.CallbackList, name) for name in METHODS}
 
 
@@ -203,6 +206,39 @@ def test_without_copies_it_resumes_from_the_storage_and_ends_with_the_same_bytes
     end = job.fit()
     assert (job.report()["resumed"], job.follow.steps[0]) == (None, STEPS + 1)
     assert end == undisturbed(tmp_path, with_dropout)
+
+
+class Watched(keras.callbacks.Callback):  # type: ignore[misc]
+    """Gives each epoch the loss that the callbacks behind it look at: the best one is that of epoch 1."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        logs["watched"] = [5.0, 3.0, 4.0, 4.0, 4.0, 4.0, 2.0, 2.0, 2.0][epoch]
+
+
+def with_callbacks(place: Path) -> dict[str, Any]:
+    callbacks = keras.callbacks
+    stop = callbacks.EarlyStopping("watched", patience=4, restore_best_weights=True)
+    slow = callbacks.ReduceLROnPlateau("watched", patience=3)
+    best = callbacks.ModelCheckpoint(str(place / "best-{epoch}.weights.h5"), "watched", 0, True, True)
+    made = [Watched(), stop, slow, best, callbacks.CSVLogger(str(place / "log.csv"))]
+    return {"callbacks": made, "epochs": 9, "steps": 20}
+
+
+@pytest.mark.parametrize("has_copies", [True, False])
+def test_early_stopping_and_the_like_end_where_they_do_undisturbed(job: Job, tmp_path: Path, has_copies: bool) -> None:
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(88, **with_callbacks(tmp_path))  # in epoch 4
+    for number, step in [] if has_copies else held(str(job.memory)):
+        (job.memory / f"copy-{number}-{step}").unlink()
+    job.model = build()
+    end = job.fit(**with_callbacks(tmp_path))
+    assert (job.report()["resumed"] is not None) == has_copies
+    assert job.follow.steps[-1] == 6 * 20
+    assert end == undisturbed(tmp_path, build, **with_callbacks(tmp_path / "undisturbed"))
+    for place in (tmp_path, tmp_path / "undisturbed"):
+        assert sorted(each.name for each in place.glob("best-*")) == ["best-1.weights.h5", "best-2.weights.h5"]
+    assert (tmp_path / "log.csv").read_bytes() == (tmp_path / "undisturbed" / "log.csv").read_bytes()
 
 
 # Another gang.

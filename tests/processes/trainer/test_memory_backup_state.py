@@ -57,10 +57,10 @@ def copied(state: State, *, members: int = 1) -> Any:
 
 
 def restore(made: Any, state: State, buffer: Any, head: dict[str, Any], *ways: bool) -> str:
-    """Restore at the begin of `fit`, and again when its first step is traced, inside an epoch."""
+    """Restore at the begin of `fit`, and late variables when its step is traced; what begins anew."""
     state.restore_from(state.views(buffer, 0), *(ways or (True, True)))
     made.evaluate(X[:3], X[:3, :1], verbose=0)  # creates the metrics
-    return state.restore_again(head, values=True, everything=False)
+    return state.restore_late(head)
 
 
 def values(made: Any) -> list[Any]:
@@ -137,7 +137,7 @@ def test_behind_the_begin_of_an_epoch_small_values_come_back_and_large_ones_only
         state.restore_from(state.views(buffer, 0), True, True)
         made.optimizer.learning_rate.assign(0.25)
         made.layers[0].kernel.assign(0 * trained)
-        state.restore_again(state.late(), values=True, everything=everything)
+        state.restore_again(state.late(), everything=everything)
         assert float(made.optimizer.learning_rate.numpy()) == 0.5
     np.testing.assert_array_equal(made.layers[0].kernel.numpy(), trained)
 

@@ -24,7 +24,7 @@ def start_gang_with_copies(*members: str, held: list[list[int]] | None = None, *
     chief = make_coordinator(*members, **policy)
     for name in chief.membership.gang:
         assert (
-            chief.handle_hello(hello(name, memoryCopies=held or [], copyPort=7, copyHost=name, elastic=True), 0.0) == ""
+            chief.handle_hello(hello(name, copiesHeld=held or [], copyPort=7, copyHost=name, elastic=True), 0.0) == ""
         )
     assert chief.rounds.running
     chief.outbox.take_all()
@@ -49,7 +49,7 @@ def restart(chief: Coordinator, now: float, *copies: list[int]) -> dict[str, Any
     """All members of the last round are ready and hold these copies; the orders of the next round on copies."""
     at_work = [peer for peer in chief.membership.members if peer.state in ("running", "done")]
     for peer in at_work:
-        chief.handle_frame(peer.name, {"type": "ready", "round": peer.round, "memoryCopies": list(copies)}, now)
+        chief.handle_frame(peer.name, {"type": "ready", "round": peer.round, "copiesHeld": list(copies)}, now)
     chief.tick(now)
     return sent_starts(chief)
 

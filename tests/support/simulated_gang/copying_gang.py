@@ -149,7 +149,7 @@ class CopyingGang(SimulatedGang):
         return {**self._ready_fields(launcher), **serves}
 
     def _ready_fields(self, launcher: SimulatedLauncher) -> dict[str, Any]:
-        return {"memoryCopies": [list(copy) for copy in self._memory(launcher).copies]}
+        return {"copiesHeld": [list(copy) for copy in self._memory(launcher).copies]}
 
     def _heartbeat_fields(self, launcher: SimulatedLauncher) -> dict[str, Any]:
         memory = self._memory(launcher)

@@ -53,7 +53,7 @@ def test_a_copy_is_dropped_if_the_program_fails_while_it_restores_it() -> None:
 def test_a_member_that_holds_only_a_dropped_copy_fetches_another() -> None:
     chief = resumed_gang()
     fail(chief, "worker-1", 6.0)
-    chief.handle_frame("worker-0", {"type": "ready", "round": 2, "memoryCopies": [[1, 48]]}, 7.0)
+    chief.handle_frame("worker-0", {"type": "ready", "round": 2, "copiesHeld": [[1, 48]]}, 7.0)
     orders = restart(chief, 7.0, *HELD)
     assert restored(orders) == [1, 32]
     assert [order["source"] for order in orders.values()] == ["Peer", "Memory"]

@@ -57,7 +57,7 @@ def starts(**members: Any) -> dict[str, Any]:
     none."""
     chief = make_coordinator(*(name.replace("_", "-") for name in members), host="chief.example")
     for name, told in members.items():
-        fields = told if isinstance(told, dict) else {"memoryCopies": told}
+        fields = told if isinstance(told, dict) else {"copiesHeld": told}
         chief.handle_hello(hello(name.replace("_", "-"), **fields), 0.0)
     return sent_starts(chief)
 
@@ -87,7 +87,7 @@ def test_all_members_are_told_the_same_copy(one: Any, other: Any, order: Any) ->
 
 
 def serving(*copies: list[int], **fields: str) -> dict[str, Any]:
-    return {"memoryCopies": list(copies), "copyPort": 7, "copyHost": "10.0.0.1", **fields}
+    return {"copiesHeld": list(copies), "copyPort": 7, "copyHost": "10.0.0.1", **fields}
 
 
 def test_a_new_member_fetches_the_copy_that_the_others_hold() -> None:
@@ -141,11 +141,11 @@ def test_beside_parameter_servers_only_the_chief_copies() -> None:
 def test_a_member_that_is_ready_again_tells_what_it_holds_now() -> None:
     chief = make_coordinator("worker-0", "worker-1")
     for name in ("worker-0", "worker-1"):
-        chief.handle_hello(hello(name, memoryCopies=[]), 0.0)
+        chief.handle_hello(hello(name, copiesHeld=[]), 0.0)
     chief.handle_frame("worker-1", exited(1, 1), 1.0)
     chief.outbox.take_all()
     for name in ("worker-0", "worker-1"):
-        chief.handle_frame(name, {"type": "ready", "round": 1, "memoryCopies": [[1, 16]]}, 2.0)
+        chief.handle_frame(name, {"type": "ready", "round": 1, "copiesHeld": [[1, 16]]}, 2.0)
     assert sent_starts(chief) == {"worker-0": own(1, 16), "worker-1": own(1, 16)}
 
 

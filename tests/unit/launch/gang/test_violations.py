@@ -62,7 +62,7 @@ def test_the_backups_stay_off_under_a_new_launcher_of_the_chief() -> None:
     known = json.loads(json.dumps(chief.decisions.ledger.to_json()))
     later = make_coordinator()
     for name in later.membership.gang:
-        later.handle_hello(hello(name, memoryCopies=HELD, copyPort=7, copyHost=name, ledger=known), 0.0)
+        later.handle_hello(hello(name, copiesHeld=HELD, copyPort=7, copyHost=name, ledger=known), 0.0)
     assert set(sent_starts(later).values()) == {None}
     told = summary_of(later)
     assert (told.on, told.reason) == (False, "a resumed training differed from the undisturbed one")

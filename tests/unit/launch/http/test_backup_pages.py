@@ -96,14 +96,14 @@ def test_a_job_without_backups_reports_none() -> None:
 
 def test_a_member_without_a_place_for_copies_is_named() -> None:
     chief = make_coordinator()
-    chief.handle_hello(hello("worker-0", memoryCopies=[]), 0.0)
+    chief.handle_hello(hello("worker-0", copiesHeld=[]), 0.0)
     chief.handle_hello(hello("worker-1"), 0.0)
     assert backup(chief) == {**NOTHING, "on": False, "reason": "no place for backups in worker-1"}
 
 
 def test_a_member_that_has_not_joined_is_no_reason() -> None:
     chief = make_coordinator()
-    chief.handle_hello(hello("worker-0", memoryCopies=[]), 0.0)
+    chief.handle_hello(hello("worker-0", copiesHeld=[]), 0.0)
     assert backup(chief) == {**NOTHING, "on": False, "reason": ""}
 
 
@@ -252,7 +252,7 @@ def test_steps_that_are_reported_after_the_end_of_the_round_are_lost_as_well() -
     make_steps(chief, 9.0, 100, report(96))
     chief.handle_disconnect("worker-1", 9.5)
     chief.handle_frame("worker-0", {**heartbeat(1, 9.6, step=104), "backup": report(96)}, 9.6)
-    back = hello("worker-1", 9.7, round=1, known=1, step=105, memoryCopies=[[1, 96]])
+    back = hello("worker-1", 9.7, round=1, known=1, step=105, copiesHeld=[[1, 96]])
     assert chief.handle_hello(back, 9.7) == ""
     restart(chief, 10.0, [1, 96])
     make_steps(chief, 11.0, 97, report(resumed=96), first_step=96, first_step_time=0.0)
@@ -266,7 +266,7 @@ def test_steps_of_a_round_long_ago_are_not_lost_again() -> None:
     restart(chief, 10.0, [1, 32])
     make_steps(chief, 11.0, 40, report(resumed=32), first_step=32)
     chief.handle_disconnect("worker-1", 11.5)
-    assert chief.handle_hello(hello("worker-1", 11.7, round=1, known=2, step=100, memoryCopies=[[1, 32]]), 11.7) == ""
+    assert chief.handle_hello(hello("worker-1", 11.7, round=1, known=2, step=100, copiesHeld=[[1, 32]]), 11.7) == ""
     restart(chief, 22.0, [1, 32])
     make_steps(chief, 23.0, 33, report(resumed=32), first_step=32)
     assert last(chief, "lostSteps") == (8,)

@@ -229,7 +229,7 @@ async def test_a_new_launcher_of_the_chief_loads_what_the_earlier_one_has_stored
     async with member(tmp_path) as successor:
         await successor.load_stored(lambda: True)
         fields = successor.for_hello()
-        assert (fields["memoryCopies"], fields["copiesFrom"]) == ([[3, 70]], "Storage")
+        assert (fields["copiesHeld"], fields["copiesFrom"]) == ([[3, 70]], "Storage")
         await successor.remove_stored()
         assert not list((tmp_path / "job").iterdir())
 

@@ -75,7 +75,7 @@ async def test_a_member_that_is_ready_again_has_no_suspect_copy(tmp_path: Path) 
     for frame in (stop, {**stop, "round": 3, "suspects": None}):
         orders.put_nowait(frame)
         ready = await sent.get()
-        assert (ready["type"], ready["memoryCopies"]) == ("ready", [[1, 32]])
+        assert (ready["type"], ready["copiesHeld"]) == ("ready", [[1, 32]])
     executing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await executing

@@ -30,8 +30,8 @@ from tftraining.launch.gang.suspect_copies import (
 
 # The field of a `hello` or `ready` frame with the copies of a member. Members that vote at different copies must not
 # make copies together (memory_backup/copier.py): whoever changes when they copy renames the field. Was: copies,
-# heldCopies.
-HELD = "memoryCopies"
+# heldCopies, memoryCopies.
+HELD = "copiesHeld"
 LIMIT = 2**52  # of rounds and steps; /status must hold the next one exactly
 
 

@@ -105,8 +105,14 @@ class TrainingState(State):
 
     told = late = restored
 
-    def restore_again(self, head: object, **_: bool) -> str:
+    def restore_late(self, head: object) -> str:
         return ""
+
+    def restore_again(self, head: object, **_: bool) -> None:
+        pass
+
+    def forget_restored(self) -> None:
+        pass
 
 
 def write_copy(directory: Path, head: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 VARIABLE = "TFTRAINING_MEMORY_BACKUP"  # the launcher's settings for the program, as JSON
-MAGIC = b"TFTCOPY1"  # the last character is the version of the layout
+MAGIC = b"TFTCOPY2"  # the last character is the version of the layout
 HEAD = 8192  # bytes for magic, length and JSON; the state begins behind them, aligned to a page
 SLOTS = 2
 FETCHED, FAILED = "fetch-", "failed-"  # a copy that the launcher fetches, or has failed to fetch, and round and step

@@ -195,6 +195,8 @@ class _Walk:
             self._below_cache = True
             if _CUTS.intersection(above):
                 raise _Unknown("`cache` behind a `shuffle` may never be complete")
+        elif _SHUFFLE in above:
+            raise _Unknown("a `shuffle` behind a `shuffle` lets the first one draw its order later")
         elif late := next((each for each in above if each in _LATE), ""):
             raise _Unknown(f"{late} behind a `shuffle` draws an order more than once in an epoch")
         else:
@@ -204,6 +206,8 @@ class _Walk:
         """Examine the operations of a function that is called for each element."""
         graph = function.function.graph.as_graph_def()
         nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        if sloppy := next((node.op for node in nodes if _may_reorder(node)), ""):
+            raise _Unknown(f"a function of {name} has a {sloppy} that may not be deterministic")
         registry = sys.modules["tensorflow.python.framework.op_def_registry"]
         for op in sorted({node.op for node in nodes} - _HARMLESS):
             definition = registry.get(op)
@@ -256,7 +260,13 @@ def _is_sloppy(name: str, dataset: Any) -> bool:
     serialized = tensorflow.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor, external_state_policy=1)
     graph = tensorflow.compat.v1.GraphDef.FromString(serialized.numpy())
     nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
-    return any(node.attr["deterministic"].s == b"false" for node in nodes if node.op.startswith("ParallelInterleave"))
+    return any(_may_reorder(node) for node in nodes if "Interleave" in node.op)
+
+
+def _may_reorder(node: Any) -> bool:
+    """Whether a dataset in a graph may have its elements in another order each time."""
+    options = node.op == "OptionsDataset" or node.op.startswith("LegacyParallel") or "sloppy" in node.attr
+    return options or node.attr["deterministic"].s == b"false"
 
 
 def _inputs(dataset: Any) -> list[Any]:
