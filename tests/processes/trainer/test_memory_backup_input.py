@@ -66,7 +66,6 @@ AT_THE_STEP: dict[str, Callable[[], Any]] = {
     "shuffled once": lambda: handler(NUMBERS.shuffle(12, 1, reshuffle_each_iteration=False).batch(2)),
     "cached before": lambda: handler(NUMBERS.cache().shuffle(12, 1).batch(2)),
     "cached behind": lambda: handler(NUMBERS.shuffle(12, 1).cache().batch(2)),
-    "two shuffles": lambda: handler(NUMBERS.shuffle(12, 1).shuffle(3, 2).batch(2)),
     "interleaved": lambda: handler(files(NUMBERS)),
     "in parallel": lambda: handler(NUMBERS.map(lambda each: each + 1, tf.data.AUTOTUNE).batch(2)),
     "random map, repeated": lambda: handler(random_map(NUMBERS).batch(2).repeat(), STEPS),
@@ -139,6 +138,12 @@ UNKNOWN: dict[str, Callable[[], Any]] = {
     "`cache` keeps random numbers of `map`": lambda: random_map(NUMBERS).cache(),
     "RepeatDataset behind a `shuffle` draws an order more than once in an epoch": lambda: NUMBERS.shuffle(12, 1).repeat(
         2
+    ),
+    "a `shuffle` behind a `shuffle` lets the first one draw its order later": lambda: NUMBERS.shuffle(12, 1).shuffle(
+        3, 2
+    ),
+    "a function of InterleaveDataset has a ParallelMapDatasetV2 that may not be deterministic": lambda: (
+        NUMBERS.interleave(lambda each: tf.data.Dataset.range(each).map(plus_one, 2, deterministic=False))
     ),
     "the option `deterministic` of the input is False": lambda: deterministic(NUMBERS, False),
     "ParallelMapDataset is not deterministic": lambda: NUMBERS.map(plus_one, 2, deterministic=False),
