@@ -15,8 +15,9 @@ from tests.support.ports import free_ports
 # Each of two workers; the second one has a /dev/shm of its own, which is full.
 PROGRAM = """
 import ctypes, json, os
+import numpy as np
 import tensorflow as tf
-from tftraining.launch.in_user_process.memory_backup.member_sums import sums_over
+from tftraining.launch.in_user_process.memory_backup.member_sums import sums_over, totals_over
 NEW_MOUNTS, PRIVATE = 0x20000, 0x44000
 own = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -33,7 +34,9 @@ if own == 1:
     with open("/dev/shm/filler", "wb") as filler:
         filler.write(bytes(4096))
 sums = sums_over(strategy, 2)
-print(json.dumps([sums([own, 5.0])[:2], sums([own + 1.0])[:1]]))
+totals = totals_over(strategy, 2)([np.full([2, 1], own + 1, "int32"), np.float64(2 ** 40 + own)])
+told = [each.dtype.name for each in totals], [each.tolist() for each in totals]
+print(json.dumps([sums([own, 5.0])[:2], sums([own + 1.0])[:1], *told]))
 """
 PATIENCE = 120
 
@@ -64,4 +67,6 @@ def test_a_member_whose_dev_shm_is_full_votes_like_the_others(tmp_path: Path) ->
         for worker in workers:
             worker.kill()
             worker.wait()
-    assert [json.loads(each) for each in told] == [[[1.0, 10.0], [3.0]]] * 2
+    assert [json.loads(each) for each in told] == [
+        [[1.0, 10.0], [3.0], ["int32", "float64"], [[[3], [3]], 2.0**41 + 1]]
+    ] * 2
