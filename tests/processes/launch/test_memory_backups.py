@@ -122,15 +122,6 @@ def test_two_replicas_in_each_worker_and_mixed_precision(trained: Callable[..., 
 
 
 @pytest.mark.slow_fault
-def test_an_input_that_begins_anew_in_each_epoch_and_several_steps_at_a_time(trained: Callable[..., LocalGang]) -> None:
-    program = {"repeat": ".take(100)", "execution": "8"}
-    undisturbed = trained("undisturbed", **program)
-    killed = trained("killed", "0@150 1@290", percent=100, **program)
-    assert ends(killed) == ends(undisturbed)
-    assert killed.log("worker-0").count("resumed from memory") == 2
-
-
-@pytest.mark.slow_fault
 def test_another_program_does_not_take_the_copy(trained: Callable[..., LocalGang]) -> None:
     changed = trained("changed", "1@170", percent=100, change="# another version\n")
     assert "the copy in memory is of another training or another program" in changed.log("worker-0")

@@ -21,7 +21,7 @@ import tf_keras as keras
 from tftraining.launch.in_user_process import call_site
 from tftraining.launch.in_user_process.memory_backup import fit_hook, interval
 from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite
-from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, Copy, held
+from tftraining.launch.in_user_process.memory_backup.copy_file import Copy, held
 from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
 STEPS = 40  # in an epoch; copies after 16 and 40, at the end of the epoch, 48, 64
@@ -132,12 +132,6 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     job.extended()
 
 
-@pytest.fixture
-def policy() -> Iterator[Callable[[str], None]]:
-    yield keras.mixed_precision.set_global_policy
-    keras.mixed_precision.set_global_policy("float32")
-
-
 def undisturbed(tmp_path: Path, model: Callable[[], Any], **fitted: Any) -> list[bytes]:
     """What the same training ends with if nothing happens."""
     (tmp_path / "undisturbed").mkdir()
@@ -172,19 +166,6 @@ def test_an_interrupted_training_ends_with_the_same_bytes(job: Job, tmp_path: Pa
     assert job.follow.steps[-1] == 2 * STEPS
     assert end == undisturbed(tmp_path, model)
     assert held(str(job.memory)) == []
-
-
-def test_mixed_precision_with_validation_inside_fit(job: Job, tmp_path: Path, policy: Callable[[str], None]) -> None:
-    """The scale of the loss, and the steps since it was changed, are part of the state."""
-    policy("mixed_float16")
-    fitted = {"validation_data": data().take(3)}
-    job.model = build()
-    with pytest.raises(Interrupted):
-        job.fit(55, **fitted)
-    job.model = build()
-    end = job.fit(**fitted)
-    assert job.report()["resumed"]["step"] == 48
-    assert end == undisturbed(tmp_path, build, **fitted)
 
 
 def with_dropout() -> Any:
@@ -298,18 +279,6 @@ def test_a_gang_of_another_size_resumes_at_the_same_example(
     assert (job.report()["resumed"] is not None) == (source == "Memory")
 
 
-def test_a_copy_that_does_not_fit_is_left_alone(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    job.model = build()
-    with pytest.raises(Interrupted):
-        job.fit(20)
-    job.model = build(optimizer="sgd")
-    with pytest.raises(Interrupted):
-        job.fit(1)
-    assert job.report()["resumed"] is None
-    assert job.follow.steps == [1]
-    assert "the copy in memory is of another training or another program" in capsys.readouterr().err
-
-
 # What the launcher does meanwhile.
 
 
@@ -343,21 +312,7 @@ def test_the_launcher_asks_for_a_copy_and_stops_the_training(job: Job) -> None:
     assert job.follow.steps == [38]
 
 
-# Memory, and a loss that is no number.
-
-
-def test_the_first_copy_comes_when_the_memory_is_known(job: Job) -> None:
-    job.told.update(waitSteps=200, memoryLimit=1 << 40, sizeLimit=None)
-    job.model = build()
-    with pytest.raises(Interrupted):
-        job.fit(STEPS)
-    assert held(str(job.memory)) == []
-    assert job.report()["reason"] == "waits for the end of an epoch, or 200 steps"
-    job.round, job.model = 0, build()
-    with pytest.raises(Interrupted):
-        job.fit(50)
-    assert held(str(job.memory)) == [(1, 40), (1, 48)]
-    assert job.report()["bytes"] == (job.memory / "copy-1-48").stat().st_size > HEAD
+# A loss that is no number.
 
 
 def diverging(at: int) -> Any:

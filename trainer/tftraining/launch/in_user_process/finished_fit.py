@@ -25,6 +25,7 @@ from .backup_owner import Owner
 from .keras_backup import Backup, find_backup
 from .keras_hook import EPOCHS_DONE
 from .memory_backup.program_digest import distributions_digest, program_digest
+from .memory_backup.random_numbers import of_model
 
 VISIBLE_SECONDS = 60.0  # for all members to see what the chief sees: NFS may show new names that late
 _FIT = "_tftraining_fit"
@@ -191,6 +192,7 @@ class Fit:
             if self._backup.writes:
                 finished_copy.remove(self.path)
             raise
+        of_model(self._callbacks.model).resume(self.mark.get("random") or [])
         setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
         _log(f"this fit finished before the restart, after epoch {self.mark['done']}; restoring its end")
 
@@ -260,6 +262,7 @@ class Fit:
             "epoch": epoch,
             "logs": logs,
             "stopped": self._backup.has_stopped(),
+            "random": of_model(self._callbacks.model).offsets(),  # a next fit of this model goes on from there
         }
 
 

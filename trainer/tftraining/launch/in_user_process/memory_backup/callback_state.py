@@ -30,6 +30,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "TerminateOnNaN": (),
 }
 _ALIGNMENT = 64
+_FEW, _SMALL = 1000, 1 << 20  # values of a container, and bytes of an array, that are compared as a whole
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -277,4 +278,10 @@ def _data(value: Any) -> Any:
 def _shown(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
-    return (id(value), len(value)) if hasattr(value, "__len__") and not hasattr(value, "shape") else id(value)
+    if isinstance(value, (list, tuple, dict, set)) and len(value) <= _FEW:
+        return repr(value)
+    if hasattr(value, "shape"):
+        array = value.numpy() if hasattr(value, "numpy") else value
+        if getattr(array, "nbytes", _SMALL) < _SMALL:
+            return array.tobytes()
+    return (id(value), len(value)) if hasattr(value, "__len__") else id(value)

@@ -129,6 +129,17 @@ class Copier:
         self._log("the copy in memory is of another training or another program")
         return None
 
+    def holds_copy_of_another_fit(self, program: str) -> bool:
+        """Whether the copy that all hold is of another training of the program with this digest, which comes later."""
+        if self._settings.restore is None or self._settings.fetching:
+            return False
+        try:
+            copy = copy_file.Copy(self._settings.directory, *self._settings.restore)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        copy.close()
+        return copy.head.get("identity") != self.identity and copy.head.get("program") == program
+
     def _fetched(self, number: int, step: int) -> bool:
         """Wait for the copy from another member: as late as possible, for the launcher fetches it all the while."""
         fetched = copy_file.wait_for(self._settings.directory, number, step, FETCH_SECONDS)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,8 @@ from . import copy_file, input_kind, random_numbers, stored_state, variable_coun
 from .callback_state import CallbackStates
 from .copier import Copier, describe
 from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
-from .input_position import Position, can_skip, examples_in_a_step
-from .keras_state import State
+from .input_position import Position, can_skip, examples_in_a_step, is_distributed, iterators_of
+from .keras_state import METRICS, State
 from .member_sums import sums_over, totals_over
 from .program_digest import program_digest
 from .resumed_position import Gang, Place, from_head, resume_at
@@ -69,6 +70,7 @@ class Session:
         self._backup = backup
         self._model = callbacks.model
         self._handler = handler
+        self._thread = threading.current_thread()
         strategy = self._model.distribute_strategy
         self.copier = Copier(
             settings, backup.workers, sums_over(strategy, backup.workers), totals_over(strategy, backup.workers), log
@@ -94,6 +96,10 @@ class Session:
         self._began_here = 0.0
         self._look_after = FIRST_LOOK
         self._look_at: int | None = None
+
+    def runs_elsewhere(self) -> bool:
+        """Whether this `fit` trains in another thread."""
+        return self._thread is not threading.current_thread() and self._thread.is_alive()
 
     def trains(self, model: Any) -> bool:
         """Whether it is this model that trains."""
@@ -131,8 +137,11 @@ class Session:
             if not (identity := self._identify(self._state)):
                 return Kind(STORAGE), call_site.objection(sys._getframe()) or "another call of fit looks the same"
             self.copier.use(self._state, identity)
+            if isinstance(self._backup, Unsaved) and self.copier.holds_copy_of_another_fit(self._program):
+                return Kind(STORAGE), "the newest copy is of another fit of this program, which comes later"
             self._states.before_begin()
             kind = input_kind.kind_of(self._handler)
+            self._readers = iterators_of(kind.orders)
             if not self._steps and kind.at != EPOCH:
                 kind = Kind(EPOCH, "the number of steps in an epoch is unknown")
             return kind, ""
@@ -153,7 +162,8 @@ class Session:
         Environment variables are no part of it: some name the pod or its devices. Keras' own backup heeds none either.
         """
         epochs = (getattr(self._callbacks, "params", None) or {}).get("epochs")
-        return call_site.identity(sys._getframe(), epochs, self._backup.path, state.signature(), program_digest())
+        self._program = program_digest()
+        return call_site.identity(sys._getframe(), epochs, self._backup.path, state.signature(), self._program)
 
     def _tell_anew(self, name: str, why: str = "it has no get_state and set_state that return data") -> None:
         """Say, once, what begins anew at a restart."""
@@ -178,8 +188,6 @@ class Session:
             ):  # or the next backup would overwrite the newest one, and with it the only one
                 saved.read_checkpoint_manager.checkpoint.save_counter.assign(saves)
             self._resume(found.head, place)
-            if self._differs:
-                log("the input differs from that of the copy: the rest of this epoch is drawn anew")
         elif found is not None:
             found.close()
         return saves is not None
@@ -197,6 +205,15 @@ class Session:
             log(f"the copy in memory cannot be used: {describe(error)}")
         return None, nowhere
 
+    def _readers_since(self, head: Mapping[str, Any]) -> int | None:
+        """How many iterators of the input the program had made before this `fit` in the process of the copy and not in
+        this one, which restores the end of an earlier `fit` that read it; None if no such number makes up for it."""
+        then = head.get("readers") or []
+        if is_distributed(self._handler) or not then:
+            return 0  # each distributed dataset draws its orders for itself
+        missing = {before - now for before, now in zip(then, self._readers)}
+        return missing.pop() if len(then) == len(self._readers) and len(missing) == 1 and min(missing) >= 0 else None
+
     def _lacks_trace(self, found: copy_file.Copy) -> bool:
         """Whether the copy has variables that only the first step of a program that runs eagerly can create."""
         if self._state is None or not found.head.get("lateState") or self._state.has_late(found.head):
@@ -206,12 +223,17 @@ class Session:
     def _place(self, head: Mapping[str, Any]) -> Place | None:
         """Where this `fit` resumes from a copy or a backup with this head; None if it cannot."""
         place, then = from_head(head)
+        if self._steps and place.batch >= self._steps and then.steps == self._steps:
+            return None
+        if (readers := self._readers_since(head)) is None:
+            return None
+        place = replace(place, made=place.made + readers)
         if self._kind.at == EPOCH:
             inside = bool(head.get("inside")) and self._may_go_inside()
             if not inside:
                 return Place(place.epoch, 0, 0, 0) if place.batch == 0 else None
-        elif then.workers == self._backup.workers and head.get("input") != self._kind.digest and place.batch:
-            if self._settings.required:
+        elif then.workers == self._backup.workers and head.get("input") != self._kind.digest:
+            if self._settings.required and place.batch:
                 return None
             self._differs = True
         now = Gang(self._backup.workers, self._steps, self._examples)
@@ -285,6 +307,12 @@ class Session:
         self._place_in_input = (high * _LOW + low, made)
         self._inside = bool(head.get("inside")) and batch > 0 and self._kind.at == EPOCH
         self._began = float(head.get("began") or 0.0)
+        if self._differs:
+            why = "the input differs from that before the restart"
+            self.copier.report.tell(resumesAt=DRAWN_ANEW, resumesAtReason=why)
+            log(f"{why}: the rest of the training sees it in another order")
+        if head.get("trainable") not in (None, len(self._model.trainable_variables)):
+            self._tell_anew("what is trainable", "other variables were trained before the restart")
         self._checks = Checks(epoch, batch, self._counted(), self._steps, self._epochs())
 
     _place_in_input = (0, 0)
@@ -304,6 +332,8 @@ class Session:
         self._states.set_arrays(arrays)
         self._random.resume(head.get("random") or [])
         self._resume(head, place)
+        if place.batch:
+            self._tell_anew(METRICS, "they count from this step on, because the backup is from inside an epoch")
 
     def _find_stored(self) -> tuple[dict[str, Any], list[Any], Place] | None:
         """What was stored with the backup that Keras has restored, if it is of this `fit`. Never raises."""
@@ -378,6 +408,8 @@ class Session:
             self._state.forget_restored()
 
     _first_epoch = True
+    _program = ""  # its digest
+    _readers: Sequence[int] = ()  # the iterators made of each dataset that draws an order, before this `fit`
 
     def end_batch(self, batch: int, logs: Any) -> None:
         """Note that the batches of this epoch up to `batch` are done, and copy if it is time."""
@@ -397,7 +429,8 @@ class Session:
         if self._steps and self._batch >= self._steps:
             self.copier.measure_to(self._step)
             self.copier.judge(self._step, _loss(logs))  # callbacks at the end of the epoch save the state
-        elif self._kind.at == EPOCH and not self._goes_inside():
+            return None  # a backup that waits is one of the epoch's end
+        if self._kind.at == EPOCH and not self._goes_inside():
             if first:
                 self.copier.measure_from(self._step)
         elif (due := self._due and not (self._steps and waits)) or self._asked:
@@ -483,6 +516,9 @@ class Session:
             "inside": self._inside,
             "began": self._began,
             "inferred": self._handler._inferred_steps,
+            "readers": self._readers,
+            "program": self._program,
+            "trainable": len(self._model.trainable_variables),
             **(self._state.late() if self._state is not None else {}),
         }
 
@@ -490,7 +526,8 @@ class Session:
 
     def defer_backups(self) -> None:
         """Callbacks are about to end a batch or an epoch: a backup waits until all of them have."""
-        self._deferred = []
+        if self._deferred is None:
+            self._deferred = []
 
     def defers(self, save: Callable[[], None]) -> bool:
         """Whether this backup waits."""
@@ -587,6 +624,16 @@ class Session:
 def log(text: str) -> None:
     """Tell the user."""
     sys.stderr.write(f"tftraining: {text}\n")
+
+
+def log_once(text: str) -> None:
+    """Tell the user what each `fit` of a loop would tell again."""
+    if text not in _told:
+        _told.add(text)
+        log(text)
+
+
+_told: set[str] = set()
 
 
 def _loss(logs: Any) -> float | None:

@@ -17,7 +17,7 @@ from ..surface import Part, Surface
 from . import input_position, random_numbers, variable_count
 from .copier import describe
 from .copy_report import Report
-from .fit import Session, Unsaved, log
+from .fit import Session, Unsaved, log_once
 from .input_kind import STORAGE
 from .settings import Settings
 
@@ -75,6 +75,7 @@ TRAINING = Surface(
 )
 
 _present: Session | None = None  # the last `fit` that has begun, until it ends
+_inside: list[Any] = []  # the CallbackLists whose callbacks run: a `fit` that begins meanwhile is inside another one
 _handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the newest DataHandler of each model
 
 
@@ -98,11 +99,12 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
         session = _begin(settings, self) if takes_part() else None
         if session is not None:
             session.prepare()
-        begin(self, logs)
+        with _within(self):
+            begin(self, logs)
         if session is not None:
             session.after_begin(getattr(self.model, "_training_state", None))
             if session.copier.why_not:
-                log(f"no backups in memory: {session.copier.why_not}")
+                log_once(f"no backups in memory: {session.copier.why_not}")
         setattr(self, _SESSION, session if session is not None and session.copier.agreed else None)
 
     @functools.wraps(end)
@@ -116,7 +118,8 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
     def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:
         if (session := self.__dict__.get(_SESSION)) is not None:
             session.before_epoch()
-        begin_epoch(self, epoch, logs)
+        with _within(self):
+            begin_epoch(self, epoch, logs)
         if session is not None:
             session.begin_epoch(epoch)
 
@@ -124,13 +127,15 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
     def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
         if (session := self.__dict__.get(_SESSION)) is not None:
             session.defer_backups()
-        end_epoch(self, epoch, logs)
+        with _within(self):
+            end_epoch(self, epoch, logs)
         if session is not None:
             session.end_epoch(epoch, logs)
 
     @functools.wraps(begin_batch)
     def on_train_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
-        begin_batch(self, batch, logs)
+        with _within(self):
+            begin_batch(self, batch, logs)
         if (session := self.__dict__.get(_SESSION)) is not None:
             session.begin_batch()
 
@@ -140,13 +145,27 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
         if session is not None:
             session.notice_variables()
             session.defer_backups()
-        end_batch(self, batch, logs)
+        with _within(self):
+            end_batch(self, batch, logs)
         if session is not None:
             session.end_batch(batch, logs)
 
     cls.on_train_begin, cls.on_train_end, cls.on_train_batch_end = on_train_begin, on_train_end, on_train_batch_end
     cls.on_epoch_begin, cls.on_epoch_end = on_epoch_begin, on_epoch_end
     cls.on_train_batch_begin = on_train_batch_begin
+
+
+class _within:  # a context, cheaper than a generator: two a step
+    """The callbacks of this list run."""
+
+    def __init__(self, callbacks: Any) -> None:
+        self._callbacks = callbacks
+
+    def __enter__(self) -> None:
+        _inside.append(self._callbacks)
+
+    def __exit__(self, *_: object) -> None:
+        _inside.pop()
 
 
 def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
@@ -164,23 +183,28 @@ def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: A
 
 def _refuse(settings: Settings, why: str) -> None:
     Report(settings.directory, settings.round).tell(reason=why, resumesAt=STORAGE, resumesAtReason=why)
-    log(f"no backups in memory: {why}")
+    log_once(f"no backups in memory: {why}")
 
 
 def _begin(settings: Settings, callbacks: Any) -> Session | None:
     """The session of a `fit` that is about to begin; None without copies, which is told."""
     global _present  # noqa: PLW0603  # one process, one training at a time
+    if _inside or (_present is not None and _present.runs_elsewhere()):
+        return None  # the copies are those of the other `fit`
     _present = None
     package = type(callbacks).__module__.rpartition(".")[0]
     try:
-        handler = _handlers.get(callbacks.model)
-        if handler is None or not TRAINING.holds(package=package):
-            why = f"this {package.partition('.')[0]} is not known"
+        known = _handlers.pop(callbacks.model, None)  # that of an earlier `fit` is no longer there
+        handler = known() if known is not None else None
+        if missing := TRAINING.missing(package=package):
+            why = f"this {package.partition('.')[0]} is not known: {missing}"
+        elif handler is None:
+            why = "this is no fit of Keras"
         elif (backup := _backup_of(callbacks)) is None:
             why = "it takes a model that is built, and one BackupAndRestore of tf_keras or none"
         else:
             _extend_training(package)
-            _present = Session(settings, callbacks, backup, handler())
+            _present = Session(settings, callbacks, backup, handler)
             return _present
     except Exception as error:
         why = describe(error)

@@ -91,7 +91,7 @@ _RANDOM = frozenset(
         "RandomPoissonV2",
     }
 )
-_DIGESTED_BYTES = 1 << 20  # of a tensor: the values of a larger one are data of the program
+_DIGESTED = 1 << 16  # elements of a tensor: of a larger one so many are compared
 
 
 @dataclass(frozen=True)
@@ -286,18 +286,16 @@ def _values(dataset: Any) -> Iterator[object]:
             yield [[str(each.dtype), str(each.shape), _content(each)] for each in value]
         elif isinstance(value, tensor) and name != "_variant_tensor_attr":
             yield [name, str(value.dtype), str(value.shape), _content(value)]
-        elif isinstance(value, (bool, int, str)):
+        elif isinstance(value, (bool, int, str)) and not name.startswith("_tftraining"):
             yield [name, value]
 
 
 def _content(tensor: Any) -> str:
-    """A digest of a small tensor's values; "" for a large one, and for one without raw bytes."""
+    """A digest of a tensor's values, or of many of them; "" for one without raw bytes."""
     if tensor.dtype.name in ("variant", "resource") or not hasattr(tensor, "numpy"):
         return ""
-    size = tensor.shape.num_elements()
-    width = 256 if tensor.dtype.name == "string" else tensor.dtype.size
-    if size is None or size * width > _DIGESTED_BYTES:
-        return ""
-    array = sys.modules["numpy"].asarray(tensor.numpy())
+    array = sys.modules["numpy"].asarray(tensor._numpy() if hasattr(tensor, "_numpy") else tensor.numpy())
+    if array.size > _DIGESTED:
+        array = array.reshape(-1)[:: array.size // _DIGESTED]
     data = json.dumps(array.tolist(), default=str).encode() if tensor.dtype.name == "string" else array.tobytes()
     return hashlib.sha256(data).hexdigest()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,12 +24,22 @@ SURFACE = Surface(
     "no backups in memory",
     (Part(_ITERATORS, "OwnedIterator.__init__", "self dataset components element_spec"),),
 )
-_MARK = "_tftraining_watches"
+_MARK, _COUNT = "_tftraining_watches", "_tftraining_iterators"
 _watching: Position | None = None  # the position whose input is watched, one in this process
 
 
 def _local_name(handler: Any) -> str:
     return next((name for name in _LOCAL if isinstance(getattr(handler._dataset, name, None), list)), "")
+
+
+def is_distributed(handler: Any) -> bool:
+    """Whether a strategy has made datasets of its own from the input."""
+    return _local_name(handler) != ""
+
+
+def iterators_of(orders: Iterable[Any]) -> list[int]:
+    """How many iterators this process has made of each of these datasets, since `watch_iterators`."""
+    return [int(vars(each).get(_COUNT, 0)) for each in orders]
 
 
 def can_skip(handler: Any) -> bool:
@@ -168,6 +178,17 @@ def watch_iterators() -> None:
         if _watching is not None:
             _watching.notice_iterator(dataset)
         begin(self, dataset, *args, **kwargs)
+        _count_iterator(dataset)
 
     setattr(cls, _MARK, True)
     cls.__init__ = initialize
+
+
+def _count_iterator(dataset: Any) -> None:
+    """Count it at each dataset of the graph that draws an order. Never raises."""
+    with suppress(Exception):
+        pending = [dataset] if dataset is not None else []
+        for each in pending:
+            if type(each).__name__ == "_ShuffleDataset":
+                vars(each)[_COUNT] = vars(each).get(_COUNT, 0) + 1
+            pending += each._inputs()

@@ -84,6 +84,7 @@ class RandomNumbers:
 
     def resume(self, offsets: list[list[Any]]) -> None:
         """Let operations that are traced from now on begin where those of the copy had come to."""
+        self._resumed = {}
         for key, offset in offsets:
             self._resumed.setdefault(str(key), []).append(int(offset))
 
