@@ -115,7 +115,7 @@ def in_job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], list[int
 
     def order(uid: str, *seeds: int | None, number: int = 0) -> list[int]:
         monkeypatch.setattr(shuffle_op._ShuffleDataset, "__init__", begin)
-        shuffle_seed.install(json.dumps({"uid": uid}))
+        shuffle_seed.install(json.dumps({"uid": uid}), "")
         data = [tf.data.Dataset.range(50).shuffle(50, *seeds) for _ in range(2)]
         return [int(each) for each in data[number]]
 

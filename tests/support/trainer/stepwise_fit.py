@@ -22,11 +22,11 @@ keras.utils.set_random_seed(1)
 def example(index):
     x = tf.random.stateless_normal([8], tf.stack([index, 7]))
     return x, tf.reduce_sum(x, keepdims=True)
-data = tf.data.Dataset.range(100_000).map(example).batch(8){repeat}
+data = tf.data.Dataset.range(100_000).map(example).batch(8).repeat()
 with strategy.scope():
     layers = keras.layers
     model = keras.Sequential([layers.Input((8,)), layers.Dense({width}), layers.{normalization}(), layers.Dense(1)])
-    model.compile("adam", "mse", steps_per_execution={execution})
+    model.compile("adam", "mse")
 class Follow(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         step = int(self.model.optimizer.iterations.numpy())
@@ -51,9 +51,7 @@ with open(f"{{directory}}/end-{{task}}", "wb") as file:
     file.write(b"".join(part.tobytes() for part in parts))
 """
 DEFAULTS = {
-    "repeat": ".repeat()",
     "width": "16",
-    "execution": "1",
     "epochs": "3",
     "steps": "100",
     "pause": "0.005",

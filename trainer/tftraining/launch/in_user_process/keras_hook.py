@@ -60,7 +60,7 @@ def install(tracker: Tracker | None, fit_settings: str, environment: Mapping[str
     keepers = [functools.partial(_keep_finished_fits, fit_settings, environment, takes_part)] if fit_settings else []
     if memory_settings := environment.get(MEMORY_BACKUP):
         keepers.append(functools.partial(_back_up_in_memory, memory_settings, environment, takes_part))
-        shuffle_seed.install(memory_settings)
+        shuffle_seed.install(memory_settings, environment.get("TF_CONFIG", ""))
     if keepers or tracker is not None:
         after_import(MODULES, functools.partial(_extend, keepers, tracker))
     global current  # noqa: PLW0603  # read by `tftraining.report` of an older version in the image

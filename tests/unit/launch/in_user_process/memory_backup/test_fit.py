@@ -80,6 +80,7 @@ class Model:
     """A model that counts its steps."""
 
     run_eagerly = False
+    trainable_variables = ()
 
     error: Exception | None = None  # of its state
     steps = 32

@@ -208,7 +208,8 @@ class _Csv:
     def state(self) -> dict[str, Any]:
         """The length of the file now, and its columns."""
         self._callback.csv_file.flush()
-        size = sys.modules["tensorflow"].io.gfile.stat(self._callback.filename).length
+        files, name = sys.modules["tensorflow"].io.gfile, self._callback.filename
+        size = files.stat(name).length if files.exists(name) else 0  # it is made with its first row
         return {"size": size, "keys": self._callback.keys}
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -405,6 +405,8 @@ class Session:
             if resumes and self._batch and self.copier.agreed and self.copier.resumed is not None:
                 everything = self._states.overrides_epoch_begin()
                 self._state.restore_again(self.copier.resumed, everything=everything)
+            elif resumes and self._batch and self._resumed is not None and self._latest():
+                self._saved.read_checkpoint_manager.checkpoint.restore(self._latest()).expect_partial()
             self._state.forget_restored()
 
     _first_epoch = True
@@ -415,14 +417,13 @@ class Session:
         """Note that the batches of this epoch up to `batch` are done, and copy if it is time."""
         if not self.copier.agreed or self._position is None:
             return self._save_deferred(None)
-        before, first = self._step, self._batch == self._first
-        if first and self._checks is not None:
-            increment = int(self._handler.step_increment) + 1
-            self._violated(self._checks.end_batch(batch, increment, self._counted()))
+        before, first, increment = self._step, self._batch == self._first, batch + 1 - self._batch
+        if first:
+            self._check_first(batch)
         # Keras may resume within an epoch, too, so the first batch of an epoch need not be number 0.
-        self._step = self._counted() if first else before + batch + 1 - self._batch
+        self._step = self._counted() if first else before + increment
         self._batch = batch + 1
-        self._position.drawn += self._step - before
+        self._position.drawn += increment
         self._due |= self.copier.due(before, self._step)
         self._asked |= self.copier.asked(before, self._step)
         waits = self._epoch + 1 < self._epochs() and self.copier.waits_for_epoch(self._steps - self._batch)
@@ -442,10 +443,26 @@ class Session:
     def begin_batch(self) -> None:
         """Call behind the callbacks, just before a step."""
         self._created = variable_count.created()
+        if self._batch == self._first:
+            self._before_first = self._counted()
+            self._counts_more |= self._before_first != self._step  # by `train_on_batch` of a callback
+
+    _before_first = _made = 0  # steps before the first batch of an epoch, and in it
+    _counts_more = False
+
+    def _check_first(self, batch: int) -> None:
+        """The first batch of an epoch in this process has been trained."""
+        increment = int(self._handler.step_increment) + 1
+        if self._made != increment:
+            self.copier.why_not = self.copier.why_not or "the train function does not count its steps"
+        elif self._checks is not None:
+            self._violated(self._checks.end_batch(batch, increment))
 
     def notice_variables(self) -> None:
         """Call just behind a step. A variable of a later one may be tracked by nothing: with the next vote there are no
         more copies."""
+        if self._batch == self._first:
+            self._made = self._counted() - self._before_first
         if self._trained and variable_count.created() != self._created:
             self.copier.why_not = self.copier.why_not or "the training has created variables behind its first step"
         elif not self._trained:
@@ -614,7 +631,7 @@ class Session:
     def end(self) -> None:
         """The training is over: its copies are of no use any more."""
         self._random.end()
-        stopped = self._backup.has_stopped() or bool(self._handler._insufficient_data)
+        stopped = self._backup.has_stopped() or bool(self._handler._insufficient_data) or self._counts_more
         if self._checks is not None and self.copier.agreed:
             self._violated(self._checks.end(self._counted(), stopped))
         if self.copier.agreed:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .shuffle_seed import OWN_SEED
+
 STEP, DRAWN_ANEW, EPOCH, STORAGE = "Step", "StepDrawnAnew", "Epoch", "Storage"  # where a `fit` resumes
 
 # Datasets whose iterator makes the iterators of its inputs at once, one of each.
@@ -282,6 +284,8 @@ def _values(dataset: Any) -> Iterator[object]:
     """What tells a dataset from another one of its kind: counts, seeds, names of files, and the shapes of its data."""
     tensor = sys.modules["tensorflow"].Tensor
     for name, value in sorted(vars(dataset).items()):
+        if name in ("_seed", "_seed2") and hasattr(dataset, OWN_SEED):
+            continue  # it differs from member to member, and a copy may be of another one
         if name == "_tensors":
             yield [[str(each.dtype), str(each.shape), _content(each)] for each in value]
         elif isinstance(value, tensor) and name != "_variant_tensor_attr":

@@ -21,6 +21,7 @@ from .variable_values import ALIGNMENT, Unsupported, VariableValues, variables_o
 
 TEXT_BYTES = 1 << 16  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
+COMPARED = 1 << 14  # elements of a variable that is no part of the state
 METRICS = "the metrics of an epoch"
 _LENGTH = struct.Struct("<I")
 
@@ -212,8 +213,10 @@ def _build_optimizer(model: Any) -> None:
 
 
 def _bytes_of(handle: Any, kind: Any) -> bytes:
-    """The value of the variable with this handle."""
-    value: bytes = sys.modules["tensorflow"].raw_ops.ReadVariableOp(resource=handle, dtype=kind).numpy().tobytes()
+    """The value of the variable with this handle, or many of its elements."""
+    tensor = sys.modules["tensorflow"].raw_ops.ReadVariableOp(resource=handle, dtype=kind)
+    flat = (tensor._numpy() if hasattr(tensor, "_numpy") else tensor.numpy()).reshape(-1)
+    value: bytes = flat[:: 1 + flat.size // COMPARED].tobytes()
     return value
 
 

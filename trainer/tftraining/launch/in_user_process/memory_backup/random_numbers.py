@@ -79,8 +79,10 @@ class RandomNumbers:
         return [counter for _, counter in self._counters]
 
     def offsets(self) -> list[list[Any]]:
-        """The key of each operation, in the order of the traces, and how far it has come."""
-        return [[key, int(counter.numpy())] for key, counter in self._counters[:MOST]]
+        """The key of each operation, in the order of the traces, and how far it has come; also of those that the copy
+        had and no trace has asked for yet."""
+        waiting = [[key, offset] for key, offsets in self._resumed.items() for offset in offsets]
+        return [*([key, int(counter.numpy())] for key, counter in self._counters[:MOST]), *waiting]
 
     def resume(self, offsets: list[list[Any]]) -> None:
         """Let operations that are traced from now on begin where those of the copy had come to."""

@@ -33,15 +33,13 @@ class Checks:
             return f"the training goes on in epoch {epoch + 1} instead of {self.epoch + 1}"
         return ""
 
-    def end_batch(self, batch: int, increment: int, counted: int) -> str:
-        """Keras has ended the batches up to `batch`, `increment` at once; its model has `counted` steps."""
+    def end_batch(self, batch: int, increment: int) -> str:
+        """Keras has ended the batches up to `batch`, `increment` at once."""
         first, self._first = self._first, False
         if not first:
             return ""
         if batch + 1 - increment != self.batch:
             return f"the training goes on at batch {batch + 2 - increment} instead of {self.batch + 1}"
-        if counted != self.step + increment:
-            return f"the training has {counted} steps instead of {self.step + increment}"
         return ""
 
     def end_epoch(self, batches: int, stopped: bool) -> str:

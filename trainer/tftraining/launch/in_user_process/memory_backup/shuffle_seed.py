@@ -1,7 +1,8 @@
 """Gives `shuffle` a seed where the program gives none, so that a restarted program sees its input in the same order.
 
-The seed follows from the job's UID and the number of such a call in this process: another job has another order, all
-starts of one job have the same. A program that sets a seed, for the operation or for TensorFlow, is left alone. Must
+The seed follows from the job's UID, the member's task and the number of such a call in this process: another job has
+another order, and so has another member, since each may draw from all examples; all starts of one job have the same. A
+program that sets a seed, for the operation or for TensorFlow, is left alone. Must
 never import TensorFlow.
 """
 
@@ -17,6 +18,7 @@ from typing import Any
 from ..import_hook import after_import
 from ..surface import Part, Surface
 
+OWN_SEED = "_tftraining_seed"  # set on a dataset whose seed is ours
 MODULE = "tensorflow.python.data.ops.shuffle_op"
 _CONTEXT = "tensorflow.python.eager.context"
 SURFACE = Surface(
@@ -30,11 +32,12 @@ SURFACE = Surface(
 _MOST = 1 << 62
 
 
-def install(told: str) -> None:
+def install(told: str, tf_config: str) -> None:
     """Extend TensorFlow, now or when it is imported. `told`: the launcher's settings; without a UID of the job nothing
-    is extended."""
+    is extended. `tf_config`: the variable TF_CONFIG, or ""."""
     if uid := json.loads(told).get("uid"):
-        after_import(frozenset({MODULE}), functools.partial(_extend, str(uid)))
+        task = json.loads(tf_config).get("task") if tf_config else None
+        after_import(frozenset({MODULE}), functools.partial(_extend, f"{uid} {json.dumps(task)}"))
 
 
 def _extend(uid: str, module: Any) -> None:
@@ -46,6 +49,7 @@ def _extend(uid: str, module: Any) -> None:
     def initialize(self: Any, input_dataset: Any, buffer_size: Any, seed: Any = None, *args: Any, **more: Any) -> None:
         if seed is None and context.executing_eagerly() and context.global_seed() is None:
             seed = seed_of(uid, next(calls))
+            setattr(self, OWN_SEED, True)
         begin(self, input_dataset, buffer_size, seed, *args, **more)
 
     module._ShuffleDataset.__init__ = initialize
