@@ -81,6 +81,7 @@ class Model:
 
     run_eagerly = False
     trainable_variables = ()
+    train_function = None
 
     error: Exception | None = None  # of its state
     steps = 32
@@ -166,7 +167,9 @@ class Member:
     def train(self, batches: int, logs: Any = None) -> Member:
         """Make so many steps, up to the end of an epoch at most."""
         for _ in range(batches):
+            self.session.begin_batch()
             self.model.steps += 1
+            self.session.notice_variables()
             self.session.end_batch(self.session._batch, logs)
         return self
 
