@@ -336,6 +336,15 @@ def test_the_largest_vote_counts(begin: Begin, monkeypatch: pytest.MonkeyPatch) 
     assert [(each.copier._exponent, each.held()) for each in members] == [(20, [33, 34])] * 2
 
 
+def test_a_train_function_that_counts_no_steps_has_no_copies(begin: Begin) -> None:
+    gang, *members = begin()
+    for each in members:
+        each.model._train_counter.numpy = lambda: 32
+    together(gang, members, 2)
+    assert [(each.copier.agreed, each.report()["resumesAt"]) for each in members] == [(False, STORAGE)] * 2
+    assert [each.report()["reason"] for each in members] == ["the train function does not count its steps"] * 2
+
+
 def test_a_member_without_memory_ends_the_copies_of_all(
     begin: Begin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
