@@ -192,7 +192,7 @@ class Fit:
             if self._backup.writes:
                 finished_copy.remove(self.path)
             raise
-        of_model(self._callbacks.model).resume(self.mark.get("random") or [])
+        of_model(getattr(self._callbacks, "model", None)).resume(self.mark.get("random") or [])
         setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
         _log(f"this fit finished before the restart, after epoch {self.mark['done']}; restoring its end")
 
@@ -262,7 +262,9 @@ class Fit:
             "epoch": epoch,
             "logs": logs,
             "stopped": self._backup.has_stopped(),
-            "random": of_model(self._callbacks.model).offsets(),  # a next fit of this model goes on from there
+            "random": of_model(
+                getattr(self._callbacks, "model", None)
+            ).offsets(),  # a next fit of this model goes on from there
         }
 
 

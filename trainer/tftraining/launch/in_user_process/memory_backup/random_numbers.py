@@ -51,7 +51,9 @@ _of_models: weakref.WeakKeyDictionary[Any, RandomNumbers] = weakref.WeakKeyDicti
 
 
 def of_model(model: Any) -> RandomNumbers:
-    """The counters of this model."""
+    """The counters of this model; none without one."""
+    if model is None:
+        return RandomNumbers()
     return _of_models.setdefault(model, RandomNumbers())
 
 
