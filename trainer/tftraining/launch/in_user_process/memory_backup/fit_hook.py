@@ -75,6 +75,7 @@ TRAINING = Surface(
 )
 
 _present: Session | None = None  # the last `fit` that has begun, until it ends
+_unknown = ""  # what of the input of this Keras is not as declared
 _inside: list[Any] = []  # the CallbackLists whose callbacks run: a `fit` that begins meanwhile is inside another one
 _handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the newest DataHandler of each model
 
@@ -181,8 +182,12 @@ def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: A
     cls.on_train_begin = on_train_begin
 
 
-def _refuse(settings: Settings, why: str) -> None:
+def _report_refusal(settings: Settings, why: str) -> None:
     Report(settings.directory, settings.round).tell(reason=why, resumesAt=STORAGE, resumesAtReason=why)
+
+
+def _refuse(settings: Settings, why: str) -> None:
+    _report_refusal(settings, why)
     log_once(f"no backups in memory: {why}")
 
 
@@ -196,6 +201,9 @@ def _begin(settings: Settings, callbacks: Any) -> Session | None:
     try:
         known = _handlers.pop(callbacks.model, None)  # that of an earlier `fit` is no longer there
         handler = known() if known is not None else None
+        if _unknown:  # the line of HANDLERS has said so
+            _report_refusal(settings, _unknown)
+            return None
         if missing := TRAINING.missing(package=package):
             why = f"this {package.partition('.')[0]} is not known: {missing}"
         elif handler is None:
@@ -233,7 +241,9 @@ def _session_of(model: Any) -> Session | None:
 def _extend_handlers(module: Any) -> None:
     """Extend, once, where tf_keras gets and reads its input."""
     package = module.__name__.removesuffix(".engine.data_adapter")
-    if not hasattr(module, "DataHandler") or not HANDLERS.holds(package=package):
+    global _unknown  # noqa: PLW0603
+    if not HANDLERS.holds(package=package):
+        _unknown = HANDLERS.missing(package=package)
         return
     cls = module.DataHandler
     begin, epochs = cls.__init__, cls.enumerate_epochs
