@@ -277,6 +277,14 @@ def _data(value: Any) -> Any:
 
 
 def _shown(value: Any) -> Any:
+    """A value in a form that shows most changes; its identity where it cannot be looked into. Never raises."""
+    try:
+        return _looked_into(value)
+    except Exception:  # a class, a lazy object of the program
+        return id(value)
+
+
+def _looked_into(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, (list, tuple, dict, set)) and len(value) <= _FEW:
