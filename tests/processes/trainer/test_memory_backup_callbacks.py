@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tf_keras as keras
 
-from tftraining.launch.in_user_process.memory_backup import stored_state
+from tftraining.launch.in_user_process.memory_backup import shuffle_seed, stored_state
 from tftraining.launch.in_user_process.memory_backup.callback_state import CallbackStates
 
 KERAS = keras.callbacks
@@ -171,3 +171,20 @@ def test_a_damaged_file_is_no_state(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-30])
     with pytest.raises((ValueError, BadZipFile)):
         stored_state.read(str(tmp_path / "ckpt-1"))
+
+
+def test_a_callback_may_hold_a_class() -> None:
+    """A class has a length as an attribute, and none of its own: a `fit` with such a callback had no copies."""
+
+    class Holder(keras.callbacks.Callback):  # type: ignore[misc]
+        kind: type
+
+    callback = Holder()
+    callback.kind = list
+    made = CallbackStates(keras.callbacks.CallbackList([callback], model=keras.Sequential()), lambda _: None)
+    assert len(made.states()) >= 1
+
+
+@pytest.mark.parametrize("tf_config", ["", "{", "[]", "{}"])
+def test_a_seed_needs_no_valid_tf_config(tf_config: str) -> None:
+    assert shuffle_seed._task_of(tf_config) == ""

@@ -183,9 +183,8 @@ class Session:
         saves = self.copier.choose(found, newer, count)
         if saves is not None and found is not None:
             self.copier.take(found)
-            if (
-                saves and saved is not None
-            ):  # or the next backup would overwrite the newest one, and with it the only one
+            if saves and saved is not None:
+                # Or the next backup would overwrite the newest one, and with it the only one.
                 saved.read_checkpoint_manager.checkpoint.save_counter.assign(saves)
             self._resume(found.head, place)
         elif found is not None:
@@ -223,6 +222,7 @@ class Session:
     def _place(self, head: Mapping[str, Any]) -> Place | None:
         """Where this `fit` resumes from a copy or a backup with this head; None if it cannot."""
         place, then = from_head(head)
+        self._differs = False
         if self._steps and place.batch >= self._steps and then.steps == self._steps:
             return None
         if (readers := self._readers_since(head)) is None:

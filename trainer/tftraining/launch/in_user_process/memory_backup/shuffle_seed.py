@@ -2,8 +2,7 @@
 
 The seed follows from the job's UID, the member's task and the number of such a call in this process: another job has
 another order, and so has another member, since each may draw from all examples; all starts of one job have the same. A
-program that sets a seed, for the operation or for TensorFlow, is left alone. Must
-never import TensorFlow.
+program that sets a seed, for the operation or for TensorFlow, is left alone. Must never import TensorFlow.
 """
 
 from __future__ import annotations
@@ -36,8 +35,15 @@ def install(told: str, tf_config: str) -> None:
     """Extend TensorFlow, now or when it is imported. `told`: the launcher's settings; without a UID of the job nothing
     is extended. `tf_config`: the variable TF_CONFIG, or ""."""
     if uid := json.loads(told).get("uid"):
-        task = json.loads(tf_config).get("task") if tf_config else None
-        after_import(frozenset({MODULE}), functools.partial(_extend, f"{uid} {json.dumps(task)}"))
+        after_import(frozenset({MODULE}), functools.partial(_extend, f"{uid} {_task_of(tf_config)}"))
+
+
+def _task_of(tf_config: str) -> str:
+    """The task of this member, as text; "" without a valid one, of which TensorFlow tells."""
+    try:
+        return json.dumps(json.loads(tf_config)["task"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _extend(uid: str, module: Any) -> None:
