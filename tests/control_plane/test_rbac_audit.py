@@ -17,7 +17,7 @@ import pytest
 
 from tests.control_plane.test_operator_leader_election import ELECTION
 from tests.control_plane.test_operator_scheduling import COSCHEDULING, VOLCANO, of, scheduler
-from tests.support.control_plane.audit import AuditedControlPlane, Permission, granted
+from tests.support.control_plane.audit import AuditedControlPlane, Permission, audit_events, granted
 from tests.support.control_plane.chart import of_kind, render
 from tests.support.control_plane.installation import (
     OPERATOR_ACCOUNT,
@@ -187,3 +187,9 @@ def test_the_operator_uses_every_permission_that_it_has(plane: AuditedControlPla
     assert may - used - set(UNUSED) == set(), "granted, and never used"
     assert used & set(UNUSED) == set(), "not unused any more"
     assert plane.requests_of(OPERATOR_ACCOUNT, "forbid") == set()
+
+
+def test_an_audit_event_that_is_still_being_written_is_not_read(tmp_path: Path) -> None:
+    event = '{"kind":"Event","apiVersion":"audit.k8s.io/v1","verb":"get"}\n'
+    (tmp_path / "log").write_text(f"I1126 its own line\n{event}{event[:50]}")
+    assert [each["verb"] for each in audit_events(tmp_path / "log")] == ["get"]

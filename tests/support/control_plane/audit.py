@@ -32,7 +32,7 @@ class AuditedControlPlane(ControlPlane):
         is an earlier length of the log."""
         return {
             _permission(event["objectRef"], event["verb"])
-            for event in self._audit_events(since)
+            for event in audit_events(self._log, since)
             if event["user"]["username"] == account
             and event.get("annotations", {}).get(DECISION) == decision
             and "resource" in event.get("objectRef", {})
@@ -42,12 +42,14 @@ class AuditedControlPlane(ControlPlane):
     def _log(self) -> Path:
         return self.directory / "kube-apiserver.log"
 
-    def _audit_events(self, since: int) -> Iterator[dict[str, Any]]:
-        with self._log.open(errors="replace") as log:
-            log.seek(since)
-            for line in log:
-                if line.startswith('{"kind":"Event","apiVersion":"audit.k8s.io/'):
-                    yield json.loads(line)
+
+def audit_events(log: Path, since: int = 0) -> Iterator[dict[str, Any]]:
+    """The audit events of an API server's log from this position on. The server may be writing the last line still."""
+    with log.open(errors="replace") as lines:
+        lines.seek(since)
+        for line in lines:
+            if line.startswith('{"kind":"Event","apiVersion":"audit.k8s.io/') and line.endswith("\n"):
+                yield json.loads(line)
 
 
 def granted(roles: Iterable[dict[str, Any]]) -> set[Permission]:
