@@ -40,6 +40,7 @@ from tftraining_operator.cluster.older_operators import older_operator
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.reflector import Reflector, may_read
 from tftraining_operator.cluster.work_queue import WorkQueue
+from tftraining_operator.model.operator_peers import operator_selector
 from tftraining_operator.model.served_schema import missing_fields
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.status_writes import longest_delay
@@ -94,15 +95,19 @@ def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
     launchers = env.get("TFTRAINING_LAUNCHERS", "")
     if launchers not in ("", "direct", "proxy"):
         raise ValueError(f"TFTRAINING_LAUNCHERS must be direct, proxy or empty, not {launchers!r}")
+    image = env.get("TFTRAINING_IMAGE") or OperatorConfig().image
+    if image.split() != [image]:
+        # It is in every pod: the API server would refuse each of them, as if the user's template were at fault.
+        raise ValueError(f"TFTRAINING_IMAGE must be the name of an image, without white space, not {image!r}")
     return OperatorConfig(
         namespaces=tuple(each.strip() for each in env.get("TFTRAINING_NAMESPACES", "").split(",") if each.strip()),
-        image=env.get("TFTRAINING_IMAGE") or OperatorConfig().image,
+        image=image,
         port=int(port),
         identity=env.get("POD_NAME") or OperatorConfig().identity,
         log_level=level,
         log_format=log_format,
         launchers=launchers,
-        operator_selector=_operator_selector(
+        operator_selector=operator_selector(
             env.get("TFTRAINING_NETWORK_POLICY", ""), env.get("TFTRAINING_METRICS_FROM", "")
         ),
         leader_election=_lease_name(env.get("TFTRAINING_LEADER_ELECTION", "")),
@@ -118,32 +123,6 @@ def _lease_name(text: str) -> LeaseName | None:
     return LeaseName(namespace, name) if text else None
 
 
-def _operator_selector(text: str, metrics_from: str) -> OperatorSelector | None:
-    """Parse NAMESPACE/LABEL=VALUE,…, the selector of the operator's pods; None if empty."""
-    namespace, _, labels = text.partition("/")
-    pairs = [each.partition("=") for each in labels.split(",")]
-    if text and not (namespace and all(name and value for name, _, value in pairs)):
-        raise ValueError(f"TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL=VALUE,…, not {text!r}")
-    peers = _network_policy_peers(metrics_from)
-    return OperatorSelector(namespace, {name: value for name, _, value in pairs}, peers) if text else None
-
-
-def _network_policy_peers(text: str) -> tuple[dict[str, Any], ...]:
-    """Parse the JSON list of the pods that scrape the launchers. An empty peer is refused here, because the API server
-    would refuse each NetworkPolicy with one, and so keep every job from starting."""
-    try:
-        peers = msgspec.json.decode(text or "[]", type=tuple[dict[str, dict[str, Any]], ...])
-    except msgspec.DecodeError:
-        peers = ({},)
-    selectors = [selector for peer in peers for selector in peer.values()]
-    is_known = all(peer and peer.keys() <= {"namespaceSelector", "podSelector"} for peer in peers)
-    if not is_known or not all(map(_is_label_selector, selectors)):
-        allowed = "a JSON list of objects with namespaceSelector, podSelector or both"
-        fields = "each with matchLabels, matchExpressions or both"
-        raise ValueError(f"TFTRAINING_METRICS_FROM must be empty or {allowed}, {fields}, not {text!r}")
-    return peers
-
-
 async def with_watchable_namespaces(settings: OperatorConfig) -> OperatorConfig:
     """The settings without the namespaces that cannot be watched. They are unchanged if there is no way to connect: the
     start reports that."""
@@ -155,14 +134,6 @@ async def with_watchable_namespaces(settings: OperatorConfig) -> OperatorConfig:
         return msgspec.structs.replace(settings, namespaces=await watchable(api, settings.namespaces))
     finally:
         await api.close()
-
-
-def _is_label_selector(selector: dict[str, Any]) -> bool:
-    """Whether it has no unknown field: the API server would drop that, and an empty selector selects everything."""
-    labels = selector.get("matchLabels") or {}
-    return selector.keys() <= {"matchLabels", "matchExpressions"} and (
-        isinstance(labels, dict) and all(isinstance(value, str) for value in labels.values())
-    )
 
 
 class Operator:

@@ -107,6 +107,17 @@ def test_a_slow_and_overloaded_server_that_fails_now_and_then(rude: Rude) -> Non
     assert rude.proxy.count().total() < 250
 
 
+@pytest.mark.parametrize("kind", ["networkpolicies", "services"])
+def test_an_object_of_the_operator_that_is_refused_as_invalid(rude: Rude, kind: str) -> None:
+    """A wrong chart value, or a cluster with other rules: the job waits, says so, and starts when that has passed."""
+    rude.proxy.fault = lambda method, path: Fault(422) if method == "POST" and path.endswith(f"/{kind}") else None
+    job = rude.job()
+    status = job.wait_for("Starting", reason="CreationRefused")
+    assert "a fault of the test" in status["message"]
+    rude.proxy.behave()
+    job.run()
+
+
 @pytest.mark.slow_fault
 def test_half_a_second_a_request(rude: Rude) -> None:
     rude.proxy.delay = 0.5

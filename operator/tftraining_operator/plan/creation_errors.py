@@ -6,7 +6,6 @@ from typing import TypeGuard
 
 import msgspec
 
-from tftraining.launch.roles import ROLES, RoleName
 from tftraining_api.kube.denials import is_denial
 from tftraining_api.model.job import Job, Problem
 from tftraining_api.model.names import CLEANUP, cleanup_pod_name, member_of
@@ -31,10 +30,10 @@ def judge(child: str, status: int, message: str, tries: int, now: datetime, retr
 
     400 and 422 name a wrong field, 413 a pod that is too large, a 403 of Pod Security a pod with too many rights: only
     another template helps. A webhook or an admission policy may allow later what it denies now, whatever code it
-    chooses; a quota (403), a conflict and trouble of the server itself may pass.
+    chooses; a quota (403), a conflict and trouble of the server itself may pass. Only pods are made from the template:
+    what is wrong with another object is due to the cluster (a closed queue), or to the operator and its settings.
     """
-    # A refused PodGroup has the right fields: the state of the cluster, such as a closed queue, is in its way.
-    permanent = not child.startswith("podgroup/") and _is_permanent(status, message)
+    permanent = child.startswith("pod/") and _is_permanent(status, message)
     longest = SOON if message == EARLIER else LONGEST
     wait = max(min(longest, timedelta(seconds=2.0 ** min(tries - 1, 10))), timedelta(seconds=retry_after))
     message = message[:LONGEST_MESSAGE]
@@ -83,15 +82,7 @@ def reject_pod_template(context: Context, draft: Draft) -> Draft:
 
 
 def _accepted_before(job: Job, status: Status, child: str) -> bool:
-    """Whether a pod of the child's role was accepted, or any pod for a child that is not a pod."""
-    present = job.spec.fingerprint if job.spec else None
-    accepted = {role for role, template_hash in status.accepted_templates.items() if template_hash == present}
-    role = _role_of(job, child)
-    return role in accepted if role else bool(accepted)
-
-
-def _role_of(job: Job, child: str) -> RoleName | None:
-    """The role of a pod, from its name; None for a child that is not a pod of a replica."""
-    kind, _, name = child.partition("/")
-    member = member_of(job.key.name, name) if kind == "pod" else ""
-    return next((role for role in ROLES if member.rpartition("-")[0] == role), None)
+    """Whether a pod of the child's role was accepted."""
+    member = member_of(job.key.name, child.removeprefix("pod/"))
+    accepted = status.accepted_templates.get(member.rpartition("-")[0])
+    return job.spec is not None and accepted == job.spec.fingerprint

@@ -327,11 +327,21 @@ def test_the_example_for_artifact_hub_is_the_minimal_one() -> None:
     assert (crd["name"], crd["kind"], crd["version"]) == expected
 
 
+def scrapers(**expression: object) -> dict[str, Any]:
+    """The values with one expression in networkPolicy.metricsFrom."""
+    return {"networkPolicy": {"metricsFrom": [{"podSelector": {"matchExpressions": [expression]}}]}}
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
         ({"networkPolicy": {"metricsFrom": [{}]}}, "/networkPolicy/metricsFrom/0"),
         ({"networkPolicy": {"metricsFrom": [{"podselector": {}}]}}, "podselector"),
+        (scrapers(key="a", operator="in", values=["b"]), "matchExpressions/0/operator"),
+        (scrapers(key="a", operator="In"), "matchExpressions/0"),
+        (scrapers(key="a", operator="Exists", values=["b"]), "matchExpressions/0/values"),
+        (scrapers(key="a b", operator="Exists"), "matchExpressions/0/key"),
+        ({"helperImage": " operator:1"}, "/helperImage"),
         ({"metrics": {"podMonitor": {"interval": "often"}}}, "/metrics/podMonitor/interval"),
         ({"test": {"timeoutSeconds": 5}}, "/test/timeoutSeconds"),
         ({"replicas": "two"}, "/replicas"),

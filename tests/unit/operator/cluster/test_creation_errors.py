@@ -48,6 +48,11 @@ def test_which_refusals_are_for_ever(status: int, message: str, permanent: bool)
     assert judge("pod/a", status, message, 1, NOW).permanent is permanent
 
 
+@pytest.mark.parametrize("child", ["networkpolicy/a", "service/a", "secret/a", "podgroup/a"])
+def test_only_a_pod_is_refused_for_what_the_user_wrote(child: str) -> None:
+    assert not judge(child, 422, "Invalid value", 1, NOW).permanent
+
+
 def test_the_pause_doubles_up_to_a_minute_and_messages_are_bounded() -> None:
     pauses = [(judge("pod/a", 500, "", tries, NOW).retry_at - NOW).total_seconds() for tries in (1, 2, 3, 7, 1000)]
     assert pauses == [1, 2, 4, 60, 60]

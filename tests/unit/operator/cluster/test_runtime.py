@@ -1,6 +1,7 @@
 """Settings, health and the metrics page: what the operator says of itself."""
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Mapping
 
@@ -44,6 +45,26 @@ def test_settings_are_read() -> None:
     assert read_settings(env) == settings
 
 
+def scrapers(**expression: object) -> dict[str, str]:
+    """TFTRAINING_METRICS_FROM with one expression."""
+    return {"TFTRAINING_METRICS_FROM": json.dumps([{"podSelector": {"matchExpressions": [expression]}}])}
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {"example.com/a_b.c": "B-1", "a": ""}, "matchExpressions": None},
+        {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["b", ""]}]},
+        {"matchExpressions": [{"key": "a", "operator": "DoesNotExist", "values": []}], "matchLabels": None},
+    ],
+)
+def test_a_selector_that_the_api_server_takes_is_taken(selector: dict[str, object]) -> None:
+    peers = [{"namespaceSelector": {}, "podSelector": selector}]
+    env = {"TFTRAINING_NETWORK_POLICY": "system/a=b", "TFTRAINING_METRICS_FROM": json.dumps(peers)}
+    read = read_settings(env).operator_selector
+    assert read is not None and list(read.metrics_from) == peers
+
+
 @pytest.mark.parametrize(
     ("env", "said"),
     [
@@ -58,6 +79,20 @@ def test_settings_are_read() -> None:
         ({"TFTRAINING_METRICS_FROM": '[{"podselector": {}}]'}, "TFTRAINING_METRICS_FROM must be empty or"),
         ({"TFTRAINING_METRICS_FROM": '[{"podSelector": {"app": "x"}}]'}, "each with matchLabels, matchExpressions"),
         ({"TFTRAINING_METRICS_FROM": '[{"podSelector": {"matchLabels": {"a": 1}}}]'}, "each with matchLabels"),
+        (
+            scrapers(key="a", operator="in", values=["b"]),
+            r"'in' - at `\$\[0\].podSelector.matchExpressions\[0\].operator",
+        ),
+        (scrapers(key="a", operator="In"), "operator In with 0 values"),
+        (scrapers(key="a", operator="Exists", values=["b"]), "operator Exists with 1 values"),
+        (scrapers(key="a b", operator="Exists"), r"matchExpressions\[0\].key"),
+        (scrapers(key="a", operator="In", values=["b\n"]), r"matchExpressions\[0\].values"),
+        (scrapers(key="a", operator="Exists", value="b"), "unknown field `value`"),
+        ({"TFTRAINING_METRICS_FROM": '[{"podSelector": null}]'}, "TFTRAINING_METRICS_FROM"),
+        ({"TFTRAINING_METRICS_FROM": '[{"podSelector": {"matchLabels": {"-": "b"}}}]'}, "TFTRAINING_METRICS_FROM"),
+        ({"TFTRAINING_NETWORK_POLICY": "System/a=b"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL"),
+        ({"TFTRAINING_NETWORK_POLICY": "system/a=b c"}, "TFTRAINING_NETWORK_POLICY must be empty or NAMESPACE/LABEL"),
+        ({"TFTRAINING_IMAGE": " operator:1"}, "TFTRAINING_IMAGE must be the name of an image"),
         ({"TFTRAINING_LEADER_ELECTION": "lease"}, "TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME"),
         ({"TFTRAINING_LEADER_ELECTION": "a/b/c"}, "TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME"),
         ({"TFTRAINING_LOG_FORMAT": "xml"}, "TFTRAINING_LOG_FORMAT must be text or json, not 'xml'"),
