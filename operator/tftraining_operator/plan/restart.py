@@ -37,7 +37,7 @@ from tftraining_operator.plan.incident import (
 from tftraining_operator.plan.kueue_successors import admits_successors, find_unreplaceable, next_successors
 from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
-from tftraining_operator.plan.restart_policy import apply_rules, backoff, charge, exhausted
+from tftraining_operator.plan.restart_policy import apply_rules, charge, exhausted, wait
 from tftraining_operator.plan.step import Event
 
 
@@ -114,7 +114,7 @@ def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, n
     attempt = status.attempt + 1
     if incident.joined:  # charged and counted with the restart that is under way, which has become a larger one
         restarts = msgspec.structs.replace(restarts, recreated=restarts.recreated + 1)
-    answer = f"restarting the gang{_when(restarts)} as attempt {attempt}"
+    answer = f"restarting the gang{_when(restarts, incident, now)} as attempt {attempt}"
     status = without_backup(_restarting(status, restarts, incident, answer, now))
     return msgspec.structs.replace(
         status,
@@ -130,7 +130,7 @@ def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, n
 def _with_replaced(context: Context, draft: Draft, restarts: Restarts, incident: Incident, lost: Lost) -> Status:
     """The status that gives the lost pods up, each by its UID, while the other launchers wait or train on."""
     before = draft.status
-    answer = f"recreating its pod{_when(restarts)}; other members {_others(context, lost)}"
+    answer = f"recreating its pod{_when(restarts, incident, context.now)}; other members {_others(context, lost)}"
     status = _restarting(before, restarts, incident, answer, context.now)
     status = msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
     if any(pod.queue_group for pod in draft.gang.pods):
@@ -156,10 +156,10 @@ def _restarting(status: Status, restarts: Restarts, incident: Incident, answer: 
     )
 
 
-def _when(restarts: Restarts) -> str:
+def _when(restarts: Restarts, incident: Incident, now: datetime) -> str:
     """The wait before the restart in words; empty if there is none."""
-    wait = backoff(restarts.without_progress).total_seconds()
-    return f" in {wait:.0f} s" if wait else ""
+    seconds = wait(restarts, incident.exception if incident.failed else "", now).total_seconds()
+    return f" in {seconds:.0f} s" if seconds else ""
 
 
 def _with_failure(draft: Draft, incident: Incident) -> Draft:

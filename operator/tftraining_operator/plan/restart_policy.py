@@ -10,10 +10,11 @@ import msgspec
 
 from tftraining.launch.failure import ledger, restart_rules
 from tftraining.launch.failure.exit import Exit, kind_of
+from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import FATAL
 from tftraining.launch.failure.same_failure import REASON as SAME_FAILURE
 from tftraining.launch.failure.same_failure import SameFailure as Row
-from tftraining.launch.failure.same_failure import key_of, place_of
+from tftraining.launch.failure.same_failure import counts_as_same_failure
 from tftraining.launch.progress import Snapshot
 from tftraining_api.model.job import Problem
 from tftraining_api.model.spec import JobSpec, RestartRule
@@ -102,16 +103,18 @@ def exhausted(spec: JobSpec, restarts: Restarts, incident: Incident) -> Problem 
     return Problem(ledger.EXCEEDED, f"{incident.message}; {ledger.used_up(allowed)}")
 
 
-def backoff(without_progress: int) -> timedelta:
-    """The wait before a restart that is the `without_progress`th in a row without progress."""
-    return timedelta(seconds=ledger.backoff(without_progress))
+def wait(restarts: Restarts, exception: str, at: datetime) -> timedelta:
+    """The wait before the restart that was decided `at` that time, after a failure by this exception if by any."""
+    backoff = ledger.backoff(restarts.without_progress)
+    row = _row(restarts.same_failure if counts_as_same_failure(exception) else None)
+    return timedelta(seconds=row.shortened(backoff, at.timestamp()))
 
 
 def restart_due(status: Status) -> datetime | None:
     """When the back-off of the last restart is over; None for a job that was never restarted."""
-    if status.last_restart is None:
+    if (last := status.last_restart) is None:
         return None
-    return status.last_restart.time + backoff(status.restarts.without_progress)
+    return last.time + wait(status.restarts, last.exception or "", last.time)
 
 
 def _has_progressed(status: Status, until: datetime) -> bool:
@@ -162,7 +165,8 @@ def _same_failure_key(spec: JobSpec, incident: Incident) -> str:
     if spec.in_place or not incident.charged or incident.decision.rule or pod is None or pod.exit is None:
         return ""
     ended = Exit(pod.exit.code, pod.exit.signal, exception=exception_in(pod))
-    return key_of(ended, place_of(Snapshot(), False, (pod.exit.ran or timedelta()).total_seconds()))
+    ran = (pod.exit.ran or timedelta()).total_seconds()
+    return failure_key(ended, Snapshot(), reporter=False, ran=ran, job_stepped=False)  # nothing tells of steps
 
 
 def _row(known: SameFailure | None) -> Row:

@@ -104,6 +104,18 @@ def test_several_kills_and_one_that_never_comes(tmp_path: Path) -> None:
     assert "--kill worker-0@epoch=9 was not executed: the job ended at epoch " in log
 
 
+def test_an_exception_in_the_first_lines_ends_the_job_at_its_third_start(tmp_path: Path) -> None:
+    """Without wait, and without any step."""
+    program = "import os\nwords = {}\nwords['batch_size']"
+    command = "spec.template.spec.containers[0].command=" + yaml.safe_dump(["python", "-c", program], width=1000)
+    with Run(tmp_path, manifest(), "--set", command) as run:
+        assert run.wait() == 1
+        log = run.log
+    took = re.search(r"digits: Failed after (\d+\.\d) s: SameFailure: worker-\d: KeyError: 'batch_size'; the same", log)
+    assert took is not None, log
+    assert float(took[1]) < 15
+
+
 def test_a_program_that_fails_for_good(tmp_path: Path) -> None:
     job = manifest("4", "0.02", "--fail", "7", restartPolicy={"maxRestarts": 1, "budgetReset": "Never"})
     with Run(tmp_path, job) as run:

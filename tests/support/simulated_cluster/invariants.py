@@ -178,11 +178,14 @@ def _force_only_for_the_lost(observed: Observed, step: Step, patience: int, now:
 
 
 def _pauses_are_kept(job: Job, step: Step, now: datetime) -> None:
-    """0, 1, 2, 4 … 60 s: not before that, and no longer."""
+    """0, 1, 2, 4 … 60 s: not before that, and no longer; after the same exception until it is a minute old."""
     last, blows = step.status.last_restart, step.status.restarts.without_progress
     if last is None or job.spec is None or step.status.phase not in ("Starting", "Running", "Restarting"):
         return
     pause = timedelta(seconds=0 if blows < 2 else min(60, 2 ** min(blows - 2, 10)))
+    row = step.status.restarts.same_failure if last.exception else None
+    if row is not None and (left := row.since + timedelta(seconds=60) - last.time) > timedelta():
+        pause = min(pause, left)
     if any(pod["metadata"]["labels"][LABEL_ROLE] in GANG_ROLES for pod in step.create_pods):
         assert now >= last.time + pause
 

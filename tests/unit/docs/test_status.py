@@ -49,7 +49,10 @@ NO_REASONS = {
     "classes": "Decoded Draft Exit Frozen ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "MemoryBackup NoProgress Ready ReconcileError Unreadable",
     "exceptions of programs": (
-        "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError"
+        "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError "
+        "AlreadyExistsError CancelledError DataLossError FailedPreconditionError NotFoundError "
+        "PermissionDeniedError UnauthenticatedError UnknownError BadZipFile DownloadError EOFError "
+        "IncompleteReadError ReadError"
     ),
     "what Kubernetes says of pods and nodes, and we in other words": (
         "Completed ContainerCreating ContainersReady ErrImageNeverPull ErrImagePull FailedAttachVolume "

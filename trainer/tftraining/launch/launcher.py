@@ -229,7 +229,9 @@ class Launcher:
         settings = self._settings
         gang, policy = self._spec_updates.poll() or (settings.gang, settings.policy)
         host, off = settings.rendezvous[0], settings.memory_backup.off
-        job = JobContext(settings.job["uid"], settings.attempt, gang, policy, settings.proven, host, off)
+        job = JobContext(
+            settings.job["uid"], settings.attempt, gang, policy, settings.proven, host, off, settings.local
+        )
         return Coordinator(job, settings.ledger, time.time, time.monotonic())
 
     async def _apply_spec_updates(self) -> None:

@@ -12,10 +12,11 @@ from tests.support.simulated_gang.simulation import exited, heartbeat, hello
 from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.config.spec_updates import apply_update
 from tftraining.launch.failure import ledger as ledgers
+from tftraining.launch.failure.first_step import place_of
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.restart_rules import Rule
 from tftraining.launch.failure.result import Result
-from tftraining.launch.failure.same_failure import SameFailure, counts_as_same_failure, place_of
+from tftraining.launch.failure.same_failure import SameFailure, counts_as_same_failure, counts_before_first_step
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.http.pages import gang_status
@@ -30,15 +31,19 @@ MADE = {**STEPS, "first_step_time": 1.0}
 class Fit:
     """A gang of two whose worker-1 fails again and again; `now` is the time of both clocks."""
 
-    def __init__(self, limit: int = 3, ledger: Ledger | None = None, now: float = 0.0, **policy: Any) -> None:
+    def __init__(
+        self, limit: int = 3, ledger: Ledger | None = None, now: float = 0.0, local: bool = False, **policy: Any
+    ) -> None:
         self.now = now
+        self.local = local
         self.policy = Policy(**{"max_restarts": 1000, "same_failure_limit": limit, **policy})
         self.chief = self._new(ledger or Ledger())
         self._join()
 
     def _new(self, ledger: Ledger) -> Coordinator:
         gang = Gang(("worker-0", "worker-1"), "worker-0")
-        return Coordinator(JobContext("uid", 1, gang, self.policy), ledger, lambda: WALL + self.now, self.now)
+        job = JobContext("uid", 1, gang, self.policy, local=self.local)
+        return Coordinator(job, ledger, lambda: WALL + self.now, self.now)
 
     def _join(self, **fields: Any) -> None:
         for name in self.chief.membership.gang:
@@ -208,23 +213,80 @@ def test_signals_and_other_exit_codes_do_not_count_and_end_no_row() -> None:
 
 
 def test_before_the_first_step_of_a_restart_it_does_not_count() -> None:
+    """The program is known to start: what it lacks now may come back."""
     fit = Fit()
-    assert not any(fit.fails(told=STEPS) for _ in range(10))
-    assert not any(fit.fails(told={}) for _ in range(10)), "it reported in an earlier round, and nothing in this one"
+    assert not fit.fails(told=MADE)
+    told = {**STEPS, "epoch": None}
+    assert not any(fit.fails("KeyError: 'x'", told={k: v for k, v in told.items() if v}) for _ in range(10))
+    assert not any(fit.fails("KeyError: 'x'", told={}, after=2) for _ in range(10))
+
+
+def test_before_any_step_of_the_job_it_counts_within_100_s_over_a_minute() -> None:
+    fit = Fit()
+    assert not fit.fails("KeyError: 'x'", told={}, after=4.4, member="worker-0")
+    began, number = fit.now, 1
+    while not fit.fails("KeyError: 'x'", told={}, after=4.4, member=f"worker-{number % 2}"):
+        number += 1
+    assert fit.now - began >= 60 and fit.now < 80, "the wait never reaches beyond the failure that decides"
+    assert fit.verdict.reason == "SameFailure"
+
+
+def test_on_one_machine_it_counts_without_a_wait() -> None:
+    fit = Fit(local=True)
+    assert [fit.fails("KeyError: 'x'", told={}, after=3.0) for _ in range(3)] == [False, False, True]
+    assert fit.now < 10
+
+
+def test_what_does_not_count_waits_on_one_machine_too() -> None:
+    fit = Fit(local=True)
+    assert not any(fit.fails("OSError: x", told={}, after=1.0) for _ in range(6))
+    assert fit.now > 12
+
+
+def test_a_callback_that_raises_at_the_begin_of_the_same_epoch_counts_without_a_step() -> None:
+    fit = Fit()
+    assert [fit.fails(), fit.fails(told=STEPS), fit.fails(told=STEPS)] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tensorflow.python.framework.errors_impl.NotFoundError",
+        "tensorflow.python.framework.errors_impl.DataLossError",
+        "tensorflow.python.framework.errors_impl.UnknownError",
+        "tensorflow.python.framework.errors_impl.AlreadyExistsError",
+        "zipfile.BadZipFile",
+        "urllib3.exceptions.MaxRetryError",
+        "EOFError",
+        "Exception: URL fetch failure on https://example.com",
+    ],
+)
+def test_what_tells_of_files_and_peers_counts_only_after_a_step(name: str) -> None:
+    fit = Fit()
+    assert not any(fit.fails(f"{name}: x", told={}, after=4.0) for _ in range(10))
+
+
+@pytest.mark.parametrize("name", ["KeyError", "AttributeError", "Exception", "tensorflow.errors.InvalidArgumentError"])
+def test_all_else_counts_before_a_step_too(name: str) -> None:
+    assert counts_before_first_step(f"{name}: NotFoundError: x") and counts_before_first_step(name)
 
 
 def test_a_program_that_reports_nothing_counts_by_the_time_it_runs() -> None:
-    """Its step is not known. After 30 s it is taken to train; after ten minutes it has come further than before."""
-    brief, long = Fit(), Fit()
-    assert not any(brief.fails(told={}, after=20.0) for _ in range(10))
+    """Its step is not known. After ten minutes it has come further than before."""
+    long = Fit()
     assert not any(long.fails(told={}, after=700.0) for _ in range(4))
     fit = Fit()
     assert [fit.fails(told={}), fit.fails(told={}), fit.fails(told={})] == [False, False, True]
 
 
-@pytest.mark.parametrize(("ran", "counted"), [(29.9, False), (30.0, True), (600.0, True), (600.1, False)])
-def test_how_long_a_program_that_reports_nothing_runs_before_a_failure_that_counts(ran: float, counted: bool) -> None:
-    assert (place_of(Snapshot(), False, ran) is not None) == counted
+@pytest.mark.parametrize(
+    ("ran", "job_stepped", "counted"),
+    [(29.9, True, False), (30.0, True, True), (29.9, False, True), (600.0, False, True), (600.1, False, False)],
+)
+def test_how_long_a_program_that_reports_nothing_runs_before_a_failure_that_counts(
+    ran: float, job_stepped: bool, counted: bool
+) -> None:
+    assert (place_of(Snapshot(), False, ran, job_stepped) is not None) == counted
 
 
 @pytest.mark.parametrize(("seconds", "enough"), [(59.9, False), (60.0, True)])

@@ -3,6 +3,7 @@ never does, and progress is never lost sight of. Here is what the operator decid
 same rules (tests/unit/launch/failure/test_same_failure.py).
 """
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -111,7 +112,7 @@ def test_a_rule_that_holds_decides_before(action: str) -> None:
         {"exception": ""},
         {"code": 3},
         {"code": 137},
-        {"after": 20},
+        {"exception": "tensorflow.python.framework.errors_impl.NotFoundError: x", "after": 4},
         {"after": 700},
     ],
 )
@@ -121,6 +122,15 @@ def test_what_does_not_count_neither_ends_the_job_nor_the_row(other: dict[str, A
     assert cluster.status.restarts.same_failure is None
     assert [fails(cluster), fails(cluster), fails(cluster, **other)] == [""] * 3
     assert fails(cluster) == "SameFailure"
+
+
+def test_a_program_that_fails_at_once_fails_the_job_within_100_s() -> None:
+    cluster = running()
+    began = cluster.now
+    while not fails(cluster, after=4):
+        assert cluster.now < began + timedelta(seconds=100)
+    assert cluster.status.reason == "SameFailure"
+    assert timedelta(seconds=60) < cluster.now - began < timedelta(seconds=80)
 
 
 def test_another_exception_begins_a_new_row() -> None:

@@ -63,6 +63,7 @@ class Settings:
     worker_address: str | None  # with %d for the index, for workers that TF_CONFIG does not list
     largest_gang: int  # the most trainers (members that make steps) that this job has ever had
     proven: bool  # the operator knows that the job may have made a step before
+    local: bool  # `tftj run`: all members are on one machine, and their user waits
     needed: bool  # False for a member whose pod was created while the others trained
     spec_updates_file: Path | None  # the file with updates of the spec while the job runs
     gpus: int  # requested by this member's container
@@ -179,6 +180,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         worker_address=None if raw.get("workerAddress") is None else str(raw["workerAddress"]),
         largest_gang=int(raw.get("largestGang") or 0),
         proven=bool(raw.get("proven", False)),  # older operators do not send it
+        local=bool(raw.get("local", False)),
         needed=bool(raw.get("needed", True)),
         spec_updates_file=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it

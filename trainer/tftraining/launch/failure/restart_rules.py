@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tftraining.launch.failure.exit import OOM_KILLED, Exit
+from tftraining.launch.failure.first_step import fails_for_good
 from tftraining.launch.failure.incident import FATAL
 
 REASON = "FailedByRule"  # the reason of a job that a rule has failed
@@ -101,8 +102,7 @@ def decide(rules: Sequence[Rule], failure: Failure, proven: bool) -> Decision:
     for number, rule in enumerate(rules):
         if _matches(rule, failure):
             return Decision(rule.action, f"matched spec.restartPolicy.rules[{number}]: {rule.action}")
-    # If no start has ever made a step, every further start would end the same.
-    return Decision(FAIL_JOB if failure.reason in FATAL and not proven else RESTART)
+    return Decision(FAIL_JOB if fails_for_good(failure.reason, proven) else RESTART)
 
 
 def _matches(rule: Rule, failure: Failure) -> bool:

@@ -2,6 +2,7 @@
 
 Pure; the operator uses it too (its plan/restart_policy.py). It must never count a failure that a restart can cure: an
 end without an exception of the program, or with one that its surroundings caused, neither extends the row nor ends it.
+Which failures before the first step count is in first_step.py.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from math import ceil
 from typing import Any
 
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.progress import QUIET_START, Snapshot
 
 REASON = "SameFailure"
 SPREAD = 60.0  # least seconds between the first failure of the row and the last: passing problems get that time
-WITHOUT_STEPS = 600.0  # seconds after which a program that reports nothing has certainly come further than before
 KEY_LENGTH = 16
 
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
@@ -27,7 +26,19 @@ _OS_ERRORS = {name for name, each in vars(builtins).items() if isinstance(each, 
 _OF_TENSORFLOW = {"AbortedError", "DeadlineExceededError", "ResourceExhaustedError", "UnavailableError"}
 # Matched with the printed name of the exception: its last part, and modules in which all exceptions are OSErrors.
 _OF_THE_SURROUNDINGS = frozenset(_OS_ERRORS | _OF_TENSORFLOW | {"RemoteDisconnected"})
-_MODULES = ("requests.exceptions.", "socket.", "ssl.", "urllib.error.")
+_MODULES = (
+    *("aiohttp.", "botocore.exceptions.", "google.api_core.exceptions.", "google.auth.exceptions.", "grpc."),
+    *("http.client.", "httpcore.", "httpx.", "requests.exceptions.", "socket.", "ssl.", "urllib.error.", "urllib3."),
+)
+# Before its first step a program reads files and connects to its peers: there these blame the surroundings, too.
+_OF_FILES_AND_CONNECTIONS = frozenset(
+    {
+        *("AlreadyExistsError", "CancelledError", "DataLossError", "FailedPreconditionError", "InternalError"),
+        *("NotFoundError", "PermissionDeniedError", "UnauthenticatedError", "UnknownError"),
+        *("BadZipFile", "DownloadError", "EOFError", "IncompleteReadError", "ReadError"),
+    }
+)
+_DOWNLOAD = "Exception: URL fetch failure on "  # by Keras
 
 
 @dataclass(frozen=True)
@@ -53,9 +64,15 @@ class SameFailure:
             return SameFailure(key, 1, ceil(at))
         return SameFailure(key, self.count + 1, min(self.since, ceil(at)))  # a clock may have been set back
 
-    def too_often(self, limit: int, at: float) -> bool:
-        """Whether the row fails the job; a limit of 0 is off."""
-        return 0 < limit <= self.count and at - self.since >= SPREAD
+    def too_often(self, limit: int, at: float, spread: float = SPREAD) -> bool:
+        """Whether the row fails the job; a limit of 0 is off. `spread`: the least seconds since its first failure."""
+        return 0 < limit <= self.count and at - self.since >= spread
+
+    def shortened(self, backoff: float, at: float) -> float:
+        """The wait before the restart after a failure of the row: `backoff`, but no longer than until the next failure
+        may end the job. Nobody gains from a later one."""
+        left = self.since + SPREAD - at
+        return min(backoff, left) if self.count and left > 0 else backoff
 
     def describe(self) -> str:
         """The row in words."""
@@ -65,12 +82,14 @@ class SameFailure:
 NO_FAILURE = SameFailure()
 
 
-def key_of(ended: Exit | None, place: str | None) -> str:
-    """The key that equal failures share; "" for a failure that does not count. `place` is from `place_of`.
+def key_of(ended: Exit | None, place: str | None, stepped: bool = True) -> str:
+    """The key that equal failures share; "" for a failure that does not count. `place` is that of first_step.py;
+    `stepped`: the program has made a step since its start.
 
     The key leaves out the member: where all members raise, each time another one may be the first.
     """
-    if ended is None or ended.code != 1 or place is None or not counts_as_same_failure(ended.exception):
+    counts = counts_as_same_failure if stepped else counts_before_first_step
+    if ended is None or ended.code != 1 or place is None or not counts(ended.exception):
         return ""
     text = "\n".join((place, _ADDRESS.sub("0x", ended.exception)))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:KEY_LENGTH]
@@ -82,11 +101,8 @@ def counts_as_same_failure(exception: str) -> bool:
     return bool(name) and not name.startswith(_MODULES) and name.rpartition(".")[2] not in _OF_THE_SURROUNDINGS
 
 
-def place_of(told: Snapshot, reporter: bool, ran: float) -> str | None:
-    """Where a program failed after `ran` seconds: "epoch/step"; None if it made no step since its start.
-
-    A program that reports nothing is assumed to make steps after QUIET_START, as everywhere; its place is then "".
-    """
-    if reporter:
-        return None if told.first_step_time is None else f"{told.epoch}/{told.step}"
-    return "" if QUIET_START <= ran <= WITHOUT_STEPS else None
+def counts_before_first_step(exception: str) -> bool:
+    """The same for a program that has not made a step yet."""
+    name = exception.partition(":")[0].strip().rpartition(".")[2]
+    of_the_program = name not in _OF_FILES_AND_CONNECTIONS and not exception.startswith(_DOWNLOAD)
+    return of_the_program and counts_as_same_failure(exception)

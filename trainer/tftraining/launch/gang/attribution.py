@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import TERMINATED, Incident, describe, reason_of
-from tftraining.launch.failure.same_failure import key_of, place_of
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang import restart_scope
 from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import GROWN, RESIZED
+from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.watchdog import find_stalled
 
 # Seconds after a member's exit with 0 in which that exit explains another member's error about a lost peer. TensorFlow
@@ -26,8 +27,9 @@ EARLY_EXIT_SECONDS = 30.0
 class Attribution:
     """Creates the incidents of a gang. `wall` is the wall clock, for reported times."""
 
-    def __init__(self, membership: Membership, wall: Callable[[], float]) -> None:
+    def __init__(self, membership: Membership, rounds: Rounds, wall: Callable[[], float]) -> None:
         self._membership = membership
+        self._rounds = rounds
         self._wall = wall
 
     def attribute_chief_loss(self, seconds: float, step: int | None, now: float) -> Incident:
@@ -97,8 +99,9 @@ class Attribution:
     def charge_own_failure(self, peer: Peer, program_exit: Exit, now: float) -> Incident:
         """A program's own failure, which is charged."""
         incident = self._make_incident(peer.name, reason_of(program_exit), describe(peer.name, program_exit), now)
-        place = place_of(peer.progress, peer.has_reported, now - peer.started_at)
-        return replace(incident, charged=True, exit=program_exit, same=key_of(program_exit, place))
+        ran, stepped = now - peer.started_at, self._rounds.has_stepped
+        key = failure_key(program_exit, peer.progress, peer.has_reported, ran, stepped)
+        return replace(incident, charged=True, exit=program_exit, same=key)
 
     def _find_early_exit(self, program_exit: Exit, now: float) -> Peer | None:
         """The member whose exit with 0, shortly before, explains why another program ended with a lost peer."""

@@ -23,7 +23,6 @@ from tftraining.launch.gang.membership import JobContext, Membership
 from tftraining.launch.gang.memory_backups import MemoryBackups
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.training_history import TrainingHistory
 from tftraining.launch.progress import QUIET_PROGRESS
@@ -42,7 +41,7 @@ class Coordinator:
         self.history = TrainingHistory()
         self.outbox = Outbox(self.membership, self.decisions)
         self._announced_stop = AnnouncedStop(self.membership, self.outbox)
-        self._attribution = Attribution(self.membership, wall)
+        self._attribution = Attribution(self.membership, self.rounds, wall)
         self._last_tick_at: float | None = None
 
     # Frames of the members.
@@ -257,7 +256,7 @@ class Coordinator:
             self._stop_round(incident, now)
         elif (decided := self._decide(incident, now)) is not None:
             self.last_incident, self.member_back_at = replace(decided, alone=True), None
-            peer.not_before = now + ledgers.backoff(self.decisions.ledger.without_progress)
+            peer.not_before = now + self.decisions.wait_after(decided)
             self.outbox.send_stop(peer, decided)
 
     def _stop_after_copy(self, describe: Describe, now: float) -> None:
@@ -275,9 +274,7 @@ class Coordinator:
         incident = self.backups.judge(self._announced_stop.end(incident, now))
         decided = self._decide(incident, now)
         self.last_incident = decided or incident
-        self.rounds.end(
-            now, ledgers.backoff(self.decisions.ledger.without_progress) * (incident.reason not in PLANNED_RESTARTS)
-        )
+        self.rounds.end(now, self.decisions.wait_after(incident))
         for peer in self.membership.members if decided is not None else ():
             self.outbox.send_stop(peer, self.last_incident)
 

@@ -12,6 +12,7 @@ from tftraining.launch.failure import restart_rules, same_failure
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
+from tftraining.launch.failure.same_failure import SameFailure
 from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import PLANNED_RESTARTS
@@ -46,7 +47,7 @@ class Decisions:
         ledger = self._update_ledger(incident, progressed, decision)
         if decision.effect.ends_job:
             self._fail_job(decision.reason(incident.reason), explained, incident)
-        elif ledger.same != self.ledger.same and ledger.same.too_often(policy.same_failure_limit, incident.time):
+        elif ledger.same != self.ledger.same and self._is_too_often(ledger.same, incident.time):
             self._fail_job(same_failure.REASON, f"{incident.message}; {ledger.same.describe()}", incident)
         elif incident.charged and ledger.used > policy.max_restarts:
             self._fail_job(ledgers.EXCEEDED, f"{incident.message}; {ledgers.used_up(policy.max_restarts)}", incident)
@@ -64,6 +65,19 @@ class Decisions:
         if not incident.charged or not incident.same or decision.rule:
             return ledger
         return replace(ledger, same=ledger.same.with_failure(incident.same, incident.time))
+
+    def _is_too_often(self, row: SameFailure, at: float) -> bool:
+        spread = 0.0 if self._membership.job.local else same_failure.SPREAD
+        return row.too_often(self._membership.policy.same_failure_limit, at, spread)
+
+    def wait_after(self, incident: Incident) -> float:
+        """The seconds from an incident to the restart. On one machine no wait helps a program that is at fault."""
+        if incident.reason in PLANNED_RESTARTS:
+            return 0.0
+        backoff = ledgers.backoff(self.ledger.without_progress)
+        if not incident.same or not self._membership.policy.same_failure_limit:
+            return backoff
+        return 0.0 if self._membership.job.local else self.ledger.same.shortened(backoff, incident.time)
 
     def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
         """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""

@@ -16,7 +16,8 @@ from tftraining.launch.roles import is_outside_gang, traits_of
 @dataclass(frozen=True)
 class JobContext:
     """The job of the rendezvous: members must send its UID and attempt. `has_stepped`: the job made a step before;
-    `host`: where members reach the chief's launcher; `backups_off`: why there are no backups in memory, if known."""
+    `host`: where members reach the chief's launcher; `backups_off`: why there are no backups in memory, if known;
+    `local`: all members run on one machine, for a user who waits (`tftj run`)."""
 
     uid: str
     attempt: int
@@ -25,6 +26,7 @@ class JobContext:
     has_stepped: bool = False
     host: str = ""
     backups_off: str = ""
+    local: bool = False
 
 
 class Membership:
