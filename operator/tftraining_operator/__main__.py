@@ -15,6 +15,9 @@ from tftraining_operator.handlers import registry
 from tftraining_operator.runtime import read_settings, with_watchable_namespaces
 
 MOST_FILES = 65536
+# The API server stores objects that are nested 10,000 deep, and Python's JSON stops at 1,000: one such job would end
+# the watch of all jobs. To decode one level takes at most 0.4 KiB of the stack, which has 8 MiB.
+MOST_NESTED = 12_000
 
 
 def main() -> int:
@@ -30,6 +33,7 @@ def main() -> int:
     logging.getLogger("kopf.activities").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     _open_files()
+    sys.setrecursionlimit(MOST_NESTED)
     settings = asyncio.run(with_watchable_namespaces(settings)) if settings.namespaces else settings
     # Imported modules are never freed, and each full garbage collection would spend 50 ms on them.
     gc.freeze()

@@ -7,6 +7,7 @@ tell a bounded operator from one that is stuck, hot or growing.
 
 import itertools
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -24,6 +25,7 @@ from tests.support.control_plane.manifests import changed, minimal, template
 from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.control_plane.tenant import Tenant
 from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_ATTEMPT, LABEL_JOB
+from tftraining_operator.__main__ import MOST_NESTED
 
 OPERATOR_ACCOUNT = "operator-tftraining-operator"
 HANDS = 4  # requests of the tenant at a time
@@ -169,6 +171,46 @@ def test_what_he_forges_is_not_taken_for_another_jobs(
     after = victim.raw()
     assert after["status"] == before["status"]
     assert len(victim.pods()) == 2
+
+
+@pytest.fixture
+def deep_json() -> Iterator[None]:
+    """Let this process read and write JSON as deep as the API server stores."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(MOST_NESTED)
+    yield
+    sys.setrecursionlimit(limit)
+
+
+@pytest.mark.usefixtures("deep_json")
+def test_what_overflows_costs_nobody_else_a_pass(
+    tenant: Tenant, victim: TrainingJob, operator: OperatorProcess
+) -> None:
+    """A job that is nested as deeply as the API server stores one, and a grace period of three thousand years."""
+    deep, long = minimal("deep"), minimal("long")
+    affinity: dict[str, Any] = {}
+    for _ in range(9_000):
+        affinity = {"a": affinity}
+    deep["spec"]["template"]["spec"]["affinity"] = affinity
+    tenant.send("POST", tenant.job(), deep)
+    long["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 99_999_999_999
+    long["spec"]["restartPolicy"] = {"mode": "Recreate"}
+    tenant.send("POST", tenant.job(), long)
+    own = TrainingJob(victim.plane, tenant.namespace, "long")
+    own.run()
+    own.bind_pod("long-worker-0")
+    tenant.send("DELETE", tenant.core("pods", "long-worker-0"))
+
+    later = TrainingJob(victim.plane, victim.namespace, "later")
+    later.create()
+    later.wait_for_pods(attempt=1)
+    TrainingJob(victim.plane, tenant.namespace, "deep").wait_for("Failed", reason="InvalidPodTemplate")
+    assert [operator.get(page) for page in ("healthz", "readyz")] == [(200, "ok")] * 2
+    operator.kill()
+    operator.start()  # which reads them in lists
+    last = TrainingJob(victim.plane, victim.namespace, "last")
+    last.create()
+    last.wait_for_pods(attempt=1)
 
 
 Flood = Callable[[Tenant, int], None]

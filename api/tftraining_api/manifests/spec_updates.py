@@ -34,6 +34,6 @@ def changed(spec: JobSpec, present: str) -> str | None:
     try:
         old = json.loads(present)
         wanted = {**old, **{name: value for name, value in spec_update(spec).items() if name in old}}
-    except (ValueError, TypeError):
+        return None if wanted == old else json.dumps(wanted)
+    except (ValueError, TypeError, RecursionError):  # somebody else has written it
         return written(spec)
-    return None if wanted == old else json.dumps(wanted)

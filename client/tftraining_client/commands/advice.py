@@ -48,6 +48,7 @@ ADVICE = {
     "Suspended": "resume the job: `tftj resume JOB`",
     "SpecUnreadable": "run an operator of the version that wrote the job, or correct the part in the message",
     "StatusUnreadable": "run an operator of the version that wrote the job, or correct the part in the message",
+    "ChildUnreadable": "report the message; to go on, delete the object that it names",
 }
 NO_OPERATOR = "no operator has seen the job: `tftj doctor` checks the operator"
 

@@ -5,7 +5,7 @@ and kept in parsed form only: the raw objects of 5,000 pods would take some 100 
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tftraining_api.model.names import LABEL_JOB, Key
 from tftraining_api.model.spec import Manifest
@@ -15,7 +15,8 @@ REMEMBERED = 4096
 
 
 class ChildStore:
-    """Children by job and name. Old versions never replace newer ones, nor restore deleted objects."""
+    """Children by job and name. Old versions never replace newer ones, nor restore deleted objects. `forgotten` is
+    called with the UID of each object that is cached no longer."""
 
     def __init__(self) -> None:
         self._jobs: defaultdict[Key, dict[str, Child]] = defaultdict(dict)
@@ -24,14 +25,16 @@ class ChildStore:
         # Namespace and name of the pods on each node.
         self._nodes: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
         self._deleted: OrderedDict[str, int] = OrderedDict()
+        self.forgotten: Callable[[str], None] = lambda uid: None
 
     def of(self, key: Key) -> list[Child]:
         """The objects that carry the job's name as a label."""
         return list(self._jobs[key].values()) if key in self._jobs else []
 
-    def job_of(self, namespace: str, name: str) -> Key | None:
-        """The job of the object of that name, if the object is cached."""
-        return self._keys.get((namespace, name))
+    def job_of(self, namespace: str, name: str, uid: str) -> Key | None:
+        """The job of the object with that name and UID, if it is cached."""
+        key, child = self._known({"namespace": namespace, "name": name})
+        return key if child is not None and child.uid == uid else None
 
     def on_node(self, name: str) -> set[Key]:
         """The jobs that have a pod on the node of that name."""
@@ -52,9 +55,11 @@ class ChildStore:
         newest = max(self._deleted.get(meta["uid"], -1), old.version if old else -1)
         if newest >= version(raw):
             return set()
+        child, place = parse_child(raw), (meta["namespace"], meta["name"])
         if before is not None:
             self._drop(before, meta["name"])
-        child, place = parse_child(raw), (meta["namespace"], meta["name"])
+        if old is not None and old.uid != child.uid:
+            self.forgotten(old.uid)
         self._jobs[key][child.name] = child
         self._keys[place] = key
         if child.node:
@@ -75,6 +80,7 @@ class ChildStore:
         if key is None or known is None or known.uid != uid:
             return set()
         self._drop(key, name)
+        self.forgotten(uid)
         return {key}
 
     def _known(self, meta: Manifest) -> tuple[Key | None, Child | None]:

@@ -20,7 +20,7 @@ from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.kubelet_warning import with_kubelet_warning
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
-from tftraining_operator.model.observed import ATTEMPT, Observed, owned_by, parse_pod, pods_of
+from tftraining_operator.model.observed import ATTEMPT, Child, Observed, owned_by, parse_pod, pods_of
 from tftraining_operator.plan.creation_errors import EARLIER, KEY_GONE
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 
@@ -45,6 +45,7 @@ class Children:
         self.services = services
         self.nodes = nodes
         self.warnings = KubeletWarnings(pods.job_of)
+        pods.forgotten = self.warnings.forget
         self._writing_passes = 0
 
     def observe(self, job: Job) -> Observed:
@@ -59,6 +60,7 @@ class Children:
             nodes=self.nodes.of({pod.node for pod in (*pods, *earlier) if pod.node}),
             leftovers=(*leftovers(job, "service", services_left), *leftovers(job, "pod", left)),
             earlier=earlier,
+            unreadable=_unreadable(job, "pod", children) or _unreadable(job, "service", services),
         )
 
     async def change(self, job: Job, step: Step) -> list[WriteRefused]:
@@ -234,6 +236,12 @@ class Children:
             if not error.gone:
                 kind, _, name = what.partition("/")
                 raise WriteRefused.to("DELETE", f"{kind[:-1]}/{name}", error) from error
+
+
+def _unreadable(job: Job, kind: str, children: list[Child]) -> str:
+    """A child of the job that cannot be read, and why; empty if there is none."""
+    found = (each for each in children if each.unreadable and each.owner == job.uid)
+    return next((f"{kind}/{each.name}: {each.unreadable}" for each in found), "")
 
 
 def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:

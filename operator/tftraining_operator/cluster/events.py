@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.kube.api import Api
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import API_VERSION, KIND, MANAGER
 from tftraining_api.model.spec import Manifest
@@ -40,7 +40,7 @@ class Events:
             namespace = event["metadata"]["namespace"]
             try:
                 await self._api.request("POST", f"/apis/events.k8s.io/v1/namespaces/{namespace}/events", event)
-            except ApiError as error:
+            except Exception as error:  # the writer goes on, whatever is wrong with one event
                 self._dropped("NotAccepted")
                 logger.warning("cannot write an event: %s", error)
 

@@ -102,7 +102,7 @@ class Jobs:
         for namespace in namespaces:
             try:
                 await self._audit(namespace, changed)
-            except ApiError as error:
+            except Exception as error:
                 where = namespace or "all namespaces"
                 logger.warning("cannot list the jobs in %s: %s", where, error)
 

@@ -3,13 +3,12 @@
 Only warnings about cached pods of jobs are kept, a few words each. Never decides whether a warning still holds.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tftraining_api.model.names import Key
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.child_store import REMEMBERED, version
+from tftraining_operator.cluster.child_store import version
 from tftraining_operator.model.kubelet_warning import KubeletWarning, parse_kubelet_warning
 
 # Selected by the API server: the most frequent events of a cluster are not sent.
@@ -22,11 +21,12 @@ class _Known(NamedTuple):
 
 
 class KubeletWarnings:
-    """The last warning about each pod, by the pod's UID. `job_of` returns the job of a pod by namespace and name."""
+    """The last warning about each pod, by the pod's UID. `job_of` returns the job of the pod with that namespace, name
+    and UID, if it is cached. Anybody may write an event about a pod of his namespace, with any UID in it."""
 
-    def __init__(self, job_of: Callable[[str, str], Key | None]) -> None:
+    def __init__(self, job_of: Callable[[str, str, str], Key | None]) -> None:
         self._job_of = job_of
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: dict[str, _Known] = {}
 
     def of(self, uid: str) -> KubeletWarning | None:
         """The last warning about the pod."""
@@ -41,16 +41,18 @@ class KubeletWarnings:
     def upsert(self, raw: Manifest) -> set[Key]:
         """Take in a new or repeated event; returns the key of the job if the warning is new."""
         about, warned = raw.get("involvedObject") or {}, parse_kubelet_warning(raw)
-        key = self._job_of(about.get("namespace", ""), about.get("name", ""))
         uid = about.get("uid", "")
+        # An event may be in its own namespace only, whatever it says of the pod's.
+        key = self._job_of(raw["metadata"]["namespace"], about.get("name", ""), uid)
         old = self._known.get(uid)
         if warned is None or key is None or (old is not None and old.version >= version(raw)):
             return set()
         self._known[uid] = _Known(version(raw), warned)
-        self._known.move_to_end(uid)
-        if len(self._known) > REMEMBERED:
-            self._known.popitem(last=False)
         return {key} if old is None or old.warned != warned else set()
+
+    def forget(self, uid: str) -> None:
+        """Forget the warning about a pod that is gone."""
+        self._known.pop(uid, None)
 
     def discard(self, _: Manifest) -> set[Key]:
         """Do nothing: an expired event is an hour old, and its cause is in the pod's status or over by now."""

@@ -14,6 +14,8 @@ API_VERSION = "coordination.k8s.io/v1"
 # of the lease: with its request, a take-over ends within 15 s. Another candidate waits LEASE_SECONDS after the last
 # renewal; the leader itself stops RENEW_DEADLINE after it has sent the last renewal.
 LEASE_SECONDS = 14
+# What another holder may claim: its lease may have any number of seconds, and no election lasts for ever.
+LONGEST_LEASE_SECONDS = 600.0
 RENEW_DEADLINE = 10.0
 RETRY_PERIOD = 2.0
 WATCH_SECONDS = 300
@@ -83,7 +85,7 @@ def _record(raw: Manifest) -> LeaseRecord:
     spec = raw.get("spec") or {}
     return LeaseRecord(
         holder=spec.get("holderIdentity") or "",
-        seconds=float(spec.get("leaseDurationSeconds") or LEASE_SECONDS),
+        seconds=min(float(spec.get("leaseDurationSeconds") or LEASE_SECONDS), LONGEST_LEASE_SECONDS),
         transitions=spec.get("leaseTransitions") or 0,
         version=raw["metadata"]["resourceVersion"],
     )

@@ -109,14 +109,15 @@ class Metrics:
         return (leader, requests, *(self._job_gauges() if leads else ()))
 
     def _job_gauges(self) -> Iterable[Metric]:
-        phases = Counter((raw.get("status") or {}).get("phase", "Pending") for raw in self._jobs())
+        statuses = [_status(raw) for raw in self._jobs()]
+        phases = Counter(str(status.get("phase", "Pending")) for status in statuses)
         jobs = GaugeMetricFamily("tftraining_jobs", "Jobs by phase; only the leader has this metric.", labels=["phase"])
         for phase in PHASES:
             jobs.add_metric([phase], phases[phase])
         backed_up = GaugeMetricFamily(
             "tftraining_memory_backup_jobs", "Jobs with a backup in memory; only the leader has this metric."
         )
-        backed_up.add_metric([], sum(map(_has_backup, self._jobs())))
+        backed_up.add_metric([], sum(map(_has_backup, statuses)))
         return (jobs, backed_up)
 
     def observe(self, old: Status, new: Status) -> None:
@@ -151,6 +152,12 @@ class Metrics:
         self._lost_seconds.labels(source).inc(new.lost_seconds or 0.0)
 
 
-def _has_backup(job: Manifest) -> bool:
-    progress = (job.get("status") or {}).get("progress") or {}
-    return progress.get("backup") is not None
+def _status(job: Manifest) -> Manifest:
+    """The status; empty where another version, or somebody else, has written something else."""
+    status = job.get("status")
+    return status if isinstance(status, dict) else {}
+
+
+def _has_backup(status: Manifest) -> bool:
+    progress = status.get("progress")
+    return isinstance(progress, dict) and progress.get("backup") is not None

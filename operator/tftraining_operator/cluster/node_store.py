@@ -100,8 +100,8 @@ class NodeStore:
             name = await self._requests.get()
             try:
                 self.upsert(await self._api.request("GET", f"{PATH}/{name}"))
-            except ApiError as error:
-                if error.status == 404:
+            except Exception as error:  # of the request, or of the reading of its answer
+                if isinstance(error, ApiError) and error.status == 404:
                     self._mark_gone(name)
                 else:
                     logger.warning("cannot check node %s: %s; retrying", name, error)

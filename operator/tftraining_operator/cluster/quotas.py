@@ -9,13 +9,11 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from typing import NamedTuple
-
-from kubernetes.utils.quantity import parse_quantity
 
 from tftraining_api.kube.api import Api
 from tftraining_api.model.names import Key
+from tftraining_api.model.quantity import in_milli
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.reflector import Reflector, may_read
 from tftraining_operator.model.observed import Refusal
@@ -31,10 +29,10 @@ _NO_PERMISSION = "cannot retry jobs as soon as a quota changes: this account may
 
 
 class QuotaRequest(NamedTuple):
-    """The refused amounts by resource, and the name of the quota that refused them."""
+    """The refused amounts by resource, in thousandths, and the name of the quota that refused them."""
 
     quota: str
-    requested: dict[str, Decimal]
+    requested: dict[str, int]
 
 
 class Quotas:
@@ -141,18 +139,17 @@ def parse_exceeded_quota(message: str) -> QuotaRequest | None:
     if found is None:
         return None
     pairs = (each.partition("=") for each in found["requested"].split(","))
-    try:
-        return QuotaRequest(found["quota"], {resource: parse_quantity(amount) for resource, _, amount in pairs})
-    except ValueError:
-        return None
+    requested = {resource: in_milli(amount) for resource, _, amount in pairs}
+    known = {resource: amount for resource, amount in requested.items() if amount is not None}
+    return QuotaRequest(found["quota"], known) if len(known) == len(requested) else None
 
 
-def room_of(status: Manifest) -> dict[str, Decimal]:
-    """The free amounts of a quota, by resource."""
+def room_of(status: Manifest) -> dict[str, int]:
+    """The free amounts of a quota, by resource, in thousandths. What is no quantity counts as 0."""
     hard, used = status.get("hard") or {}, status.get("used") or {}
-    return {each: parse_quantity(limit) - parse_quantity(used.get(each, "0")) for each, limit in hard.items()}
+    return {each: (in_milli(limit) or 0) - (in_milli(used.get(each)) or 0) for each, limit in hard.items()}
 
 
-def fits(request: QuotaRequest, room: dict[str, Decimal]) -> bool:
+def fits(request: QuotaRequest, room: dict[str, int]) -> bool:
     """Whether the requested amounts fit in `room`, which has only the limited resources."""
     return all(amount <= room[each] for each, amount in request.requested.items() if each in room)

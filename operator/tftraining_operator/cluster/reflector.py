@@ -82,7 +82,7 @@ class Reflector(Generic[K]):
         return self.clock() - self._last_event_at
 
     async def run(self) -> None:
-        """Reflect until cancelled. A watch that ends early is restarted with a growing pause."""
+        """Reflect until cancelled. A watch that ends early, or fails, is restarted with a growing pause."""
         pause, self._last_event_at = FIRST_PAUSE, self.clock()
         while True:
             began, asked = self.clock(), 0.0
@@ -91,6 +91,9 @@ class Reflector(Generic[K]):
             except ApiError as error:
                 self._handle_error(error)
                 asked = error.retry_after
+            except Exception:
+                logger.exception("the watch of %s has failed; listing again", self.description)
+                self._version = ""
             if self.clock() - began > STEADY_SECONDS:
                 pause = FIRST_PAUSE
             await asyncio.sleep(max(asked, pause * random.uniform(0.8, 1.2)))
@@ -142,8 +145,7 @@ class Reflector(Generic[K]):
     def _cache_listed(self, raw: Manifest) -> Manifest:
         """Take in an object as soon as its page arrives, because taking in all pages at once would need much time and
         memory. Returns only the identity, which is enough to find deleted objects."""
-        for key in self._store.upsert(self._store.lean(raw)):
-            self._changed(key)
+        self._take_in(lambda: self._store.upsert(self._store.lean(raw)), raw)
         meta = raw["metadata"]
         return {"metadata": {name: meta[name] for name in IDENTITY if name in meta}}
 
@@ -151,7 +153,17 @@ class Reflector(Generic[K]):
         self._version = raw["metadata"]["resourceVersion"]
         if kind == "BOOKMARK":
             return
-        for key in self._store.discard(raw) if kind == "DELETED" else self._store.upsert(raw):
+        self._take_in(lambda: self._store.discard(raw) if kind == "DELETED" else self._store.upsert(raw), raw)
+
+    def _take_in(self, write: Callable[[], set[K]], raw: Manifest) -> None:
+        """Carry out a write to the cache. An object that cannot be read costs nothing but its own news."""
+        try:
+            keys = write()
+        except Exception as error:
+            name = raw["metadata"].get("name")
+            logger.warning("ignoring a change of %s among %s, which cannot be read: %r", name, self.description, error)
+            return
+        for key in keys:
             self._changed(key)
 
 

@@ -19,6 +19,7 @@ from tftraining.launch.history import (
 )
 from tftraining_api.model.status import History, LastRestart, RestartMark, Status
 from tftraining_operator.model.launcher_report import LONGEST_HISTORY, ReportedHistory
+from tftraining_operator.model.times import FIRST, LAST
 
 
 def with_history(status: Status, reported: ReportedHistory | None) -> Status:
@@ -82,7 +83,8 @@ def _mark(restart: RestartMark) -> Mark:
 
 
 def _time(seconds: float) -> datetime:
-    return datetime.fromtimestamp(round(seconds, 3), UTC)
+    within = min(max(round(seconds, 3), FIRST.timestamp()), LAST.timestamp())
+    return datetime.fromtimestamp(within, UTC)
 
 
 def _as_history(reported: ReportedHistory) -> History:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from tftraining_api.model.spec import Frozen, Manifest
+from tftraining_operator.model.times import parsed
 
 # The taint by which an administrator marks a node that is shut down and will not return by itself.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -49,7 +50,7 @@ def parse_node(raw: Manifest) -> Node:
     ready = next((each for each in conditions if each.get("type") == "Ready"), None)
     since = None
     if ready is not None:
-        since = msgspec.convert(ready.get("lastTransitionTime") or raw["metadata"]["creationTimestamp"], datetime)
+        since = parsed(ready.get("lastTransitionTime") or raw["metadata"]["creationTimestamp"])
     is_ready = ready is None or ready.get("status") == "True"
     taints = (raw.get("spec") or {}).get("taints") or ()
     effects = {each.get("effect") for each in taints if each.get("key") == OUT_OF_SERVICE}

@@ -28,6 +28,7 @@ from tftraining_api.model.names import (
 from tftraining_api.model.spec import Frozen, Manifest
 from tftraining_operator.model.launcher_report import Report, ReportedResult, split_result
 from tftraining_operator.model.node import Nodes
+from tftraining_operator.model.times import LAST, earlier, parsed
 
 # Reasons with which the kubelet or a controller ends or rejects a pod that is not at fault.
 # Without `Evicted`: if the node was short of a resource the kubelet adds the condition DisruptionTarget; without that
@@ -187,7 +188,8 @@ class Pod(Frozen, frozen=True):
 class Child(Frozen, frozen=True):
     """One object with the label of a job. `owner` is the UID of its controller, empty if it has none; `owner_job` is
     the controller's name if it is a TFTrainingJob. `removal_due` is the end of a requested deletion's grace period.
-    `pod` is None if the labels are not those of a pod of the operator."""
+    `pod` is None if the labels are not those of a pod of the operator. `unreadable` is why nothing but the identity is
+    known; empty if all could be read."""
 
     name: str
     uid: str
@@ -197,6 +199,7 @@ class Child(Frozen, frozen=True):
     node: str = ""
     removal_due: datetime | None = None
     pod: Pod | None = None
+    unreadable: str = ""
 
 
 class Leftover(Frozen, frozen=True):
@@ -231,7 +234,8 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
     `refused_changes` are the refused changes and deletions, by the write (`DELETE pod/x`). `launcher_report` is None at
     first after a start of the operator; `launcher_silent` means that the launcher does not answer. `nodes` are the
     nodes of the pods; None if the operator may not read nodes. `leftovers` are children of an earlier job of the same
-    name; `earlier` are those of its pods that are being deleted.
+    name; `earlier` are those of its pods that are being deleted. `unreadable` names a child of the job that this
+    version cannot read, and the reason.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -243,6 +247,7 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
     nodes: Nodes | None = None
     leftovers: tuple[Leftover, ...] = ()
     earlier: tuple[Pod, ...] = ()
+    unreadable: str = ""
 
     @cached_property
     def replicas(self) -> tuple[Pod, ...]:
@@ -271,19 +276,22 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
 
 
 def parse_child(raw: Manifest) -> Child:
-    """Parse an object from the API server into the facts that passes need."""
+    """Parse an object from the API server into the facts that passes need. It must not look like a missing one if it
+    cannot be read: `unreadable` keeps the operator from acting then."""
     meta, spec = raw["metadata"], raw.get("spec") or {}
     owner: Manifest = next((each for each in meta.get("ownerReferences") or () if each.get("controller")), {})
-    return Child(
+    child = Child(
         name=meta["name"],
         uid=meta["uid"],
         version=int(meta["resourceVersion"]),
         owner=owner.get("uid", ""),
         owner_job=owner.get("name", "") if owner.get("kind") == KIND else "",
         node=spec.get("nodeName", ""),
-        removal_due=_time(meta["deletionTimestamp"]) if "deletionTimestamp" in meta else None,
-        pod=parse_pod(raw),
     )
+    try:
+        return msgspec.structs.replace(child, removal_due=_removal_due(meta), pod=parse_pod(raw))
+    except Exception as error:
+        return msgspec.structs.replace(child, unreadable=repr(error)[:LONGEST_MESSAGE])
 
 
 def pods_of(children: Iterable[Child], uid: str) -> tuple[Pod, ...]:
@@ -316,7 +324,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         name=meta["name"],
         uid=meta["uid"],
         attempt=int(attempt),
-        created=_time(meta["creationTimestamp"]),
+        created=parsed(meta["creationTimestamp"]),
         version=meta.get("resourceVersion", ""),
         replica=replica,
         gang=annotations.get(ANNOTATION_GANG, ""),
@@ -357,27 +365,33 @@ def _replica(role: str | None, index: str) -> Replica | None:
     return Replica(known, int(index)) if known and re.fullmatch(r"\d{1,5}", index) else None
 
 
-def _time(text: str) -> datetime:
-    return msgspec.convert(text, datetime)
+def _removal_due(meta: Manifest) -> datetime | None:
+    """The end of a requested deletion's grace period. The API server's sum of both overflows for a grace period of
+    centuries: no deletion precedes the creation."""
+    if "deletionTimestamp" not in meta:
+        return None
+    due = parsed(meta["deletionTimestamp"])
+    return due if due >= parsed(meta["creationTimestamp"]) else LAST
 
 
 def _deleted_at(meta: Manifest) -> datetime | None:
     """When the deletion was requested: deletionTimestamp, the end of the grace period, minus the grace period."""
-    if "deletionTimestamp" not in meta:
+    if (due := _removal_due(meta)) is None:
         return None
-    return _time(meta["deletionTimestamp"]) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+    created, grace = parsed(meta["creationTimestamp"]), meta.get("deletionGracePeriodSeconds") or 0
+    return created if due == LAST else max(created, earlier(due, grace))
 
 
 def _deletion_deadline(meta: Manifest) -> datetime | None:
     """The end of the deletion's grace period; None without a deletion, or after a forced one."""
-    return _time(meta["deletionTimestamp"]) if meta.get("deletionGracePeriodSeconds") else None
+    return _removal_due(meta) if meta.get("deletionGracePeriodSeconds") else None
 
 
 def _unremoved_since(meta: Manifest) -> datetime | None:
     """The time of a deletion without a grace period; None without one, and if a finalizer keeps the pod."""
     if "deletionTimestamp" not in meta or meta.get("deletionGracePeriodSeconds") or meta.get("finalizers"):
         return None
-    return _time(meta["deletionTimestamp"])
+    return _removal_due(meta)
 
 
 def _node_silent_since(status: Manifest) -> datetime | None:
@@ -389,7 +403,7 @@ def _node_silent_since(status: Manifest) -> datetime | None:
     ready, containers = conditions.get("Ready") or {}, conditions.get("ContainersReady") or {}
     if (ready.get("status"), containers.get("status")) != ("False", "True") or ready.get("reason"):
         return None
-    return _time(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else None
+    return parsed(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else None
 
 
 def _main_container(status: Manifest, name: str) -> Manifest:
@@ -406,8 +420,8 @@ def _exit(terminated: Manifest | None) -> ContainerExit | None:
         code=terminated.get("exitCode", 0),
         reason=terminated.get("reason", "")[:LONGEST_REASON],
         message=message[-LONGEST_MESSAGE:],
-        started_at=_time(started) if started else None,
-        finished_at=_time(finished) if finished else None,
+        started_at=parsed(started) if started else None,
+        finished_at=parsed(finished) if finished else None,
         result=result,
     )
 
@@ -442,14 +456,14 @@ def _kueue_message(status: Manifest) -> str:
 def _disrupted_at(status: Manifest) -> datetime | None:
     """When the pod's end was announced; None also if the status has no condition for it, but only a reason."""
     condition = _disruption_target(status)
-    return _time(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
+    return parsed(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
 
 
 def _scheduled_at(status: Manifest) -> datetime | None:
     """When the pod was scheduled."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            return _time(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else None
+            return parsed(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else None
     return None
 
 

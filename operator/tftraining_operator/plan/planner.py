@@ -176,7 +176,7 @@ def plan(
     NetworkPolicies are created if `operator_selector` says which pods may ask the launchers."""
     if job.deleting or not job.ours:
         return Step(status=job.status)
-    if (job.unreadable or job.problem) and (problem := unreadable(job, observed)) is not None:
+    if (job.unreadable or job.problem or observed.unreadable) and (problem := unreadable(job, observed)) is not None:
         return leave_alone(job, problem, now)
     context = _context(job, observed, now, image, operator_selector)
     draft = Draft.of(context, context.status)

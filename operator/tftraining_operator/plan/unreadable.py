@@ -1,4 +1,6 @@
-"""A job whose spec or status this version of the operator cannot read, such as one that a newer version has written.
+"""A job whose spec, status, pod or Service this version of the operator cannot read.
+
+A newer version may have written it, or somebody else.
 
 Nothing is ended, started or deleted then, and nothing in the status is changed but the condition Unreadable, which says
 so: a version that can read the job goes on where it was left. Only a new job that no version could run fails.
@@ -18,7 +20,9 @@ LEFT_ALONE = "the operator ignores the job: correct it, or run an operator versi
 
 
 def unreadable(job: Job, observed: Observed) -> Problem | None:
-    """Why this version cannot read the job; None if it can."""
+    """Why this version cannot read the job or one of its children; None if it can."""
+    if observed.unreadable:
+        return Problem("ChildUnreadable", f"cannot read {observed.unreadable}")
     begun = job.status.start_time is not None or bool(observed.replicas)
     if job.unreadable is None and job.problem is not None and begun and job.status.reason != job.problem.reason:
         # A CRD of this version would have refused such a spec: another version's CRD is installed.

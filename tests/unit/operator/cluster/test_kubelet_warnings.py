@@ -11,12 +11,15 @@ from tests.support.fake_api_server import events, listing, pod, serving
 from tftraining_api.model.names import Key
 from tftraining_operator.cluster import kubelet_warnings
 from tftraining_operator.cluster.child_store import ChildStore
+from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.kubelet_warnings import KubeletWarnings
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.model.kubelet_warning import parse_kubelet_warning, with_kubelet_warning
 from tftraining_operator.model.observed import ContainerExit, Pod, parse_pod
 
 KEY = Key("ns", "job")
+NO_API: Any = None
 PULL = 'Failed to pull image "trainer:1": rpc error: code = NotFound desc = not found'
 SAID = "container tensorflow: image pull failed (trainer:1): rpc error: code = NotFound desc = not found"
 POD = Pod("job-worker-0", "job-worker-0", 1, datetime(2026, 1, 1, tzinfo=UTC), node="node-a")
@@ -114,17 +117,42 @@ def test_a_list_counts_in_its_order() -> None:
     assert warnings.discard(event("Failed", PULL + "!", 9)) == set()
 
 
-def test_what_is_said_of_other_pods_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    warnings = KubeletWarnings(lambda namespace, name: KEY if name.startswith("job") else None)
-    monkeypatch.setattr(kubelet_warnings, "REMEMBERED", 3)
-    for number in range(10):
-        other = event("Failed", PULL, number)
-        other["involvedObject"] |= {"name": "other", "uid": f"other-{number}"}
-        assert warnings.upsert(other) == set()
-        own = event("Failed", PULL, number)
-        own["involvedObject"]["uid"] = f"own-{number}"
-        warnings.upsert(own)
-    assert list(warnings._known) == ["own-7", "own-8", "own-9"]
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"name": "other"},
+        {"uid": "invented"},
+        {"name": "job-worker-1"},  # of an event about one's own pod with the UID of another one
+        {"uid": None},
+    ],
+    ids=str,
+)
+def test_what_is_said_of_no_pod_of_a_job_is_not_kept(said: dict[str, str]) -> None:
+    pods = ChildStore()
+    for name in ("job-worker-0", "job-worker-1"):
+        pods.upsert({**pod(name, 1), "spec": {}})
+    warnings, forged = KubeletWarnings(pods.job_of), event("Failed", PULL)
+    forged["involvedObject"] |= said
+    assert warnings.upsert(forged) == set() and not warnings._known
+    abroad = event("Failed", PULL)
+    abroad["metadata"]["namespace"] = "elsewhere"
+    assert warnings.upsert(abroad) == set() and not warnings._known
+
+
+def test_a_warning_lasts_as_long_as_its_pod_however_many_events_come() -> None:
+    children = Children(NO_API, ChildStore(), ChildStore(), NodeStore(NO_API, print))
+    warnings = children.warnings
+    for name in ("job-worker-0", "job-worker-1"):
+        children.pods.upsert(pod(name, 1))
+    assert warnings.upsert(event("Failed", PULL)) == {KEY}
+    for number in range(2, 10_000):
+        flood = event("FailedMount", "no", number)
+        flood["involvedObject"] |= {"name": "job-worker-1", "uid": "job-worker-1" if number % 2 else f"{number}"}
+        warnings.upsert(flood)
+    assert set(warnings._known) == {"job-worker-0", "job-worker-1"}
+    children.pods.discard(pod("job-worker-0", 2))
+    children.pods.upsert(pod("job-worker-1", 10, uid="its successor"))
+    assert not warnings._known
 
 
 async def test_only_new_events_are_asked_for_and_the_server_selects_them() -> None:

@@ -45,6 +45,14 @@ async def test_a_lease_is_created_changed_at_one_version_and_watched_by_name() -
         assert (query["fieldSelector"], query["resourceVersion"]) == ("metadata.name=operator", "2")
 
 
+async def test_a_lease_of_decades_is_waited_for_no_longer_than_ten_minutes() -> None:
+    async with serving() as (fake, api):
+        far = raw("other", "1")
+        far["spec"]["leaseDurationSeconds"] = 2**31 - 1
+        fake.on(f"GET {COLLECTION}/operator", Answer(far))
+        assert await Lease(api, LeaseName("system", "operator")).read() == LeaseRecord("other", 600, 3, "1")
+
+
 async def test_writes_wait_for_the_lease_and_reads_do_not() -> None:
     async with serving() as (fake, api):
         fence = Fence()

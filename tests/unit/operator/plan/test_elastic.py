@@ -370,7 +370,8 @@ def test_a_new_version_with_more_orders_changes_no_running_pod() -> None:
     _, spec = a_launched_job().parsed()
     assert changed(spec, '{"workers": 2}') is None
     assert json.loads(changed(spec, '{"workers": 3, "later": 1}') or "") == {"workers": 2, "later": 1}
-    assert json.loads(changed(spec, "nonsense") or "")["workers"] == 2
+    for spoilt in ("nonsense", "[2]", "[" * 100_000, '{"workers":' * 100_000):
+        assert json.loads(changed(spec, spoilt) or "")["workers"] == 2
 
 
 # --- in the middle of something else
