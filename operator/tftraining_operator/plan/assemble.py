@@ -183,6 +183,8 @@ def _restarting(context: Context, status: Status, report: Report) -> Status:
 def _not_yet(context: Context, draft: Draft) -> Status:
     status, report = draft.status, draft.report
     reason, message = why_incomplete(draft.gang, context.observed, context.now)
+    if reason == "PodsStarting" and report is not None and report.finished:
+        message += f"; {first_three(list(report.finished))} exited with code 0 before the others had started"
     if status.phase == "Starting" or (status.attempt == 1 and status.phase == "Pending"):
         return msgspec.structs.replace(status, phase="Starting", reason=reason, message=message)
     restarts = (status.last_restart, report.last_restart if report else None)

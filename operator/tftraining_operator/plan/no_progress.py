@@ -1,4 +1,5 @@
-"""The condition NoProgress: whether the training has stalled because a member made no step for stallTimeoutSeconds.
+"""The condition NoProgress: whether the training has stalled because a member made no step for stallTimeoutSeconds, or
+has not begun ten minutes after the start in a job that has set no startDeadlineSeconds.
 
 The launchers' watchdog detects the stall and restarts the gang; the condition is True until all members make steps
 again, or the job ends or is suspended. A job that never stalled does not have the condition. Its name is not Stalled,
@@ -10,9 +11,11 @@ from datetime import datetime
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report
+from tftraining_operator.plan.step import Event
 
 NO_PROGRESS = "NoProgress"
 STALLED = "Stalled"
+SLOW_START = "SlowStart"
 
 
 def with_watchdog(status: Status, report: Report, record: LastRestart | None, now: datetime) -> Status:
@@ -23,6 +26,8 @@ def with_watchdog(status: Status, report: Report, record: LastRestart | None, no
             f"{record.pod or 'a member'} made no step for spec.runPolicy.stallTimeoutSeconds; restarting the gang",
         )
         return with_condition(status, NO_PROGRESS, "True", why, now)
+    if report.reason == SLOW_START:
+        return with_condition(status, NO_PROGRESS, "True", (SLOW_START, report.message), now)
     # Only the phase Training ends the condition: a new launcher of the chief knows of no restart, and another incident
     # may delay the next step.
     return (
@@ -30,6 +35,13 @@ def with_watchdog(status: Status, report: Report, record: LastRestart | None, no
         if report.phase == "Training"
         else status
     )
+
+
+def slow_start_events(before: Status, status: Status) -> tuple[Event, ...]:
+    """The event of a gang that has not begun to train, once until it does."""
+    old, new = before.condition(NO_PROGRESS), status.condition(NO_PROGRESS)
+    is_slow = [each is not None and (each.status, each.reason) == ("True", SLOW_START) for each in (old, new)]
+    return (Event("Warning", SLOW_START, new.message or ""),) if new is not None and is_slow == [False, True] else ()
 
 
 def no_progress_over(status: Status, why: tuple[str, str], now: datetime) -> Status:

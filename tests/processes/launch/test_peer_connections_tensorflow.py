@@ -45,3 +45,20 @@ def test_a_program_that_waits_for_its_peer_does_not_train(tmp_path: Path) -> Non
         assert (last["member"], last["reason"]) == ("worker-0", "Stalled")
         assert last["message"].startswith("worker-0: no connection to the other programs for 35 s")
         gang.wait_for(lambda: "ensure_initialized" in gang.log("worker-0"))  # its stacks
+
+
+@pytest.mark.slow_fault
+def test_a_member_that_exits_with_0_before_the_others_have_started_is_named_and_the_start_deadline_fires(
+    tmp_path: Path,
+) -> None:
+    with LocalGang(tmp_path, {"worker": 2}, startDeadlineSeconds=20) as gang:
+        gang.command = [sys.executable, "-c", f"import os\nos.environ['STANDIN'] == 'worker-1' and exit()\n{PROGRAM}"]
+        gang.start()
+        early = "worker-1 exited with code 0 before the others had started"
+        told = gang.wait_for(lambda: early in (gang.status().get("message") or "") and gang.status(), PATIENCE)
+        assert (told["phase"], told["finished"]) == ("Starting", ["worker-1"])
+        assert gang.wait(PATIENCE) == {"worker-0": 1, "worker-1": 1}
+        found = gang.message("worker-0")
+        limit = "20 s (spec.runPolicy.startDeadlineSeconds)"
+        words = f"worker-0: no connection to the other programs within {limit}; {early}"
+        assert (found["reason"], found["message"]) == ("StartDeadlineExceeded", words)

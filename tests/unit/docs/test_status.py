@@ -48,6 +48,7 @@ NO_REASONS = {
     "where a round resumed from, and where a restart resumes": "Epoch Memory Peer Start Step StepDrawnAnew Storage",
     "classes": "Decoded Draft Exit Frozen ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "MemoryBackup NoProgress Ready ReconcileError Unreadable",
+    "operators of label selectors": "DoesNotExist Exists In NotIn",
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError "
         "AlreadyExistsError CancelledError DataLossError FailedPreconditionError NotFoundError "

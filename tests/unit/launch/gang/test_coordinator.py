@@ -13,7 +13,7 @@ from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.restart_rules import Rule
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE
-from tftraining.launch.http.pages import gang_status
+from tftraining.launch.http.pages import gang_status, gang_summary
 
 
 def test_a_round_starts_once_all_members_are_ready() -> None:
@@ -765,6 +765,74 @@ def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:
     chief.handle_frame("worker-0", heartbeat(1, 105.0), 105.0)
     chief.tick(105.0)
     assert chief.decisions.result is None
+
+
+def start_late(seconds: int, limit: float, **progress: dict[str, Any]) -> Coordinator:
+    """A gang of which each member reports this progress for so long; {} for nothing."""
+    chief = start_gang(start_deadline_seconds=limit)
+    for second in range(1, seconds + 1):
+        send_heartbeats(chief, float(second))
+        for name, told in progress.items():
+            chief.handle_frame(name.replace("_", "-"), heartbeat(1, float(second), **told), float(second))
+        chief.tick(float(second))
+    return chief
+
+
+CONNECTS: dict[str, Any] = {"connecting": True}
+LOADS: dict[str, Any] = {"updated": 1000.0}
+
+
+@pytest.mark.parametrize(
+    ("limit", "members", "words"),
+    [
+        (25, (CONNECTS, CONNECTS), "worker-0, worker-1: no connection to the other programs"),
+        (600, (CONNECTS, CONNECTS), "worker-0, worker-1: no connection to the other programs"),
+        (25, (CONNECTS, LOADS), "worker-0: no connection to the other programs"),
+        (25, (LOADS, LOADS), "worker-0, worker-1: no step"),
+    ],
+)
+def test_programs_that_do_not_train_at_the_start_deadline_fail_the_job(
+    limit: int, members: tuple[dict[str, Any], dict[str, Any]], words: str
+) -> None:
+    chief = start_late(limit, limit, worker_0=members[0], worker_1=members[1])
+    assert chief.decisions.result is None
+    chief.tick(limit + 1.0)
+    assert chief.decisions.result is not None
+    assert chief.decisions.result.reason == "StartDeadlineExceeded"
+    assert chief.decisions.result.message.startswith(f"{words} within {limit} s (spec.runPolicy.startDeadlineSeconds)")
+
+
+@pytest.mark.parametrize("members", [(LOADS, LOADS), (CONNECTS, {}), (CONNECTS, LOADS)])
+def test_without_a_deadline_of_its_own_a_gang_may_load_for_longer_and_says_so(
+    members: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    """The API server stores 600 in every job: the job has asked for nothing."""
+    chief = start_late(700, 600.0, worker_0=members[0], worker_1=members[1])
+    told = gang_summary(chief)
+    assert (chief.decisions.result, told["phase"], told["reason"]) == (None, "Starting", "SlowStart")
+    assert told["message"].startswith("worker-0") and " within 600 s " in told["message"]
+    for name in ("worker-0", "worker-1"):
+        chief.handle_frame(name, heartbeat(1, 701.0, step=1, first_step_time=0.1, updated=1.0), 701.0)
+    assert gang_summary(chief)["reason"] == "Training"
+
+
+def test_a_deadline_before_programs_that_report_nothing_count_as_training_ends_no_job() -> None:
+    chief = start_late(40, 10.0)
+    assert (chief.decisions.result, chief.rounds.training_since is None) == (None, False)
+
+
+@pytest.mark.parametrize("limit", [25, 600])
+def test_a_member_that_exits_with_0_before_the_others_have_started_is_named_and_the_deadline_fires(limit: int) -> None:
+    chief = start_late(2, limit, worker_0=CONNECTS, worker_1={})
+    chief.handle_frame("worker-1", exited(1, 0), 2.0)
+    early = "worker-1 exited with code 0 before the others had started"
+    assert gang_summary(chief)["message"] == f"round 1 has started; no step yet; {early}"
+    for second in range(3, limit + 2):
+        send_heartbeats(chief, float(second))
+        chief.handle_frame("worker-0", heartbeat(1, float(second), connecting=True), float(second))
+        chief.tick(float(second))
+    assert chief.decisions.result is not None
+    assert chief.decisions.result.message.endswith(f"(spec.runPolicy.startDeadlineSeconds); {early}")
 
 
 def test_an_evaluator_delays_no_round_and_restarts_alone() -> None:

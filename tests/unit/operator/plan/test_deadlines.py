@@ -3,11 +3,15 @@ keeps pods from starting), stallTimeoutSeconds, ttlSecondsAfterFinished; all rig
 """
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tftraining_operator.model.launcher_report import parse_report
+from tftraining_operator.model.observed import LauncherReport
 
 ACTIVE = "runPolicy.activeDeadlineSeconds"
 START = "runPolicy.startDeadlineSeconds"
@@ -387,6 +391,44 @@ def test_a_stall_is_charged_and_the_operator_need_not_be_there() -> None:
     assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 1)
     assert cluster.status.last_restart is not None and cluster.status.last_restart.reason == "Stalled"
     assert cluster.status.condition("NoProgress") is None, "it was over before anybody looked"
+
+
+# --- a gang that has connected and does not begin to train: the launchers notice it; the status tells of it
+
+
+def starting(**told: Any) -> SimulatedCluster:
+    """Both launchers run, and no program trains; the chief's launcher reports this."""
+    cluster = SimulatedCluster(a_launched_job()).settle()
+    for name in ("mnist-worker-0", "mnist-worker-1"):
+        cluster.kubelet.start(name, ready=False)
+    return report(cluster, phase="Starting", **told)
+
+
+def report(cluster: SimulatedCluster, **told: Any) -> SimulatedCluster:
+    text = msgspec.json.encode({**cluster.launchers.status(), **told})
+    uid = cluster.api.pods["mnist-worker-0"]["metadata"]["uid"]
+    cluster.launcher_report = LauncherReport(uid, parse_report(text))
+    return cluster.settle()
+
+
+def test_a_gang_that_loads_for_longer_than_ten_minutes_is_a_condition_and_one_event_until_it_trains() -> None:
+    words = "worker-0, worker-1: no step within 600 s (spec.runPolicy.startDeadlineSeconds)"
+    cluster = starting(reason="SlowStart", message=words)
+    condition = cluster.status.condition("NoProgress")
+    assert condition is not None and (condition.status, condition.message) == ("True", words)
+    report(cluster.wait(60), phase="Starting", reason="SlowStart", message=words)
+    assert (cluster.status.phase, no_progress(cluster)) == ("Starting", ("True", "SlowStart"))
+    assert [(each.type, each.message) for each in cluster.events if each.reason == "SlowStart"] == [("Warning", words)]
+    assert cluster.run().status.phase == "Running"
+    assert no_progress(cluster) == ("False", "Training")
+
+
+def test_a_member_that_exits_with_0_before_the_others_have_started_is_named() -> None:
+    cluster = starting(finished=["worker-1"])
+    cluster.kubelet.start("mnist-worker-1")
+    cluster.settle()
+    words = "waiting for worker-0 to start; worker-1 exited with code 0 before the others had started"
+    assert (cluster.status.phase, cluster.status.message) == ("Starting", words)
 
 
 # --- ttlSecondsAfterFinished: the job itself is deleted, after all that is to be done for it, and not before

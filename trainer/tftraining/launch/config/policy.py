@@ -41,6 +41,9 @@ class Gang:
         return Gang(tuple(name for names in roles.values() for name in names), self.me)
 
 
+START_DEADLINE_UNSET = 600.0  # the definition's default, which the API server stores in every job
+
+
 @dataclass(frozen=True)
 class Policy:
     """The fields of the job's spec by which its launchers decide. A default is the value of a missing key; a limit that
@@ -53,7 +56,7 @@ class Policy:
     same_failure_limit: int = 0  # 0 is off
     budget_reset: str = "OnProgress"
     scope: str = "Job"
-    start_deadline_seconds: float = 600.0
+    start_deadline_seconds: float = START_DEADLINE_UNSET
     stall_timeout_seconds: float | None = None
     evaluator_grace_seconds: float = 60.0
     success_policy: str = "Chief"

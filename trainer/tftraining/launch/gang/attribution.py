@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from tftraining.launch.config.policy import START_DEADLINE_UNSET
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import TERMINATED, Incident, describe, reason_of
@@ -18,6 +19,7 @@ from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import GROWN, RESIZED
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.watchdog import find_stalled
+from tftraining.launch.progress import has_reports
 
 # Seconds after a member's exit with 0 in which that exit explains another member's error about a lost peer. TensorFlow
 # notices a closed connection at once, any other loss only by missing heartbeats.
@@ -63,6 +65,35 @@ class Attribution:
         how = "no connection to the other programs" if connecting.issuperset(stalled_names) else "no step"
         message = f"{summarize_names(stalled_names)}: {how} for {limit}"
         return replace(self._make_incident(stalled_names[0], "Stalled", message, now), charged=True)
+
+    def describe_absence(self, missing: list[str]) -> str:
+        """The members that are missing at the start deadline, in words."""
+        return f"{summarize_names(missing)} did not connect within {self._start_limit}"
+
+    def describe_late_start(self) -> tuple[str, bool]:
+        """The members whose programs do not train at the start deadline, in words, and whether that ends the job.
+
+        Programs that report nothing say nothing: they count as training soon. A job whose definition the API server has
+        filled in has asked for no deadline: it may load data, or wait for a member that does, for as long as it takes.
+        """
+        policy, trainers = self._membership.policy, self._membership.trainers
+        running = [peer for peer in trainers if peer.state == "running"]
+        connecting = [peer.name for peer in running if peer.progress.connecting]
+        loading = [peer.name for peer in running if has_reports(peer.progress) and not peer.progress.connecting]
+        if not connecting and not loading:
+            return "", False
+        how = "no connection to the other programs" if connecting else "no step"
+        told = [f"{summarize_names(connecting or loading)}: {how} within {self._start_limit}"]
+        if early := [peer.name for peer in trainers if peer.has_succeeded]:
+            told.append(f"{summarize_names(early)} exited with code 0 before the others had started")
+        others = [peer.name for peer in running if peer.name not in connecting]
+        if connecting and others:
+            told.append(f"{summarize_names(others)} {'does' if len(others) == 1 else 'do'} not connect")
+        return "; ".join(told), policy.start_deadline_seconds != START_DEADLINE_UNSET or len(connecting) == len(running)
+
+    @property
+    def _start_limit(self) -> str:
+        return f"{self._membership.policy.start_deadline_seconds:g} s (spec.runPolicy.startDeadlineSeconds)"
 
     def attribute_scale_down(self, now: float) -> Incident:
         """A scale-down: the gang no longer includes some members of the round."""

@@ -36,6 +36,7 @@ class Coordinator:
         self.rounds = Rounds(self.membership, now)
         self.decisions = Decisions(self.membership, ledger)
         self.last_incident: Incident | None = None
+        self.late_start = ""  # who does not train at the start deadline, in words
         self.member_back_at: float | None = None  # when the last member restarted alone ran again
         self.backups = MemoryBackups(self.membership, self.decisions)
         self.history = TrainingHistory()
@@ -176,7 +177,7 @@ class Coordinator:
         if self.decisions.result is None and self.rounds.running:
             self._check_running_round(now)
         elif self.decisions.result is None and (missing := self.rounds.find_overdue(now)):
-            self.decisions.fail_start_deadline(missing)
+            self.decisions.fail_start_deadline(self._attribution.describe_absence(missing))
         self._start_ready(now)
 
     def apply_spec_update(self, gang: Gang, policy: Policy, now: float) -> None:
@@ -202,8 +203,17 @@ class Coordinator:
         self.history.record(self.rounds.reporter)
         if (incident := self._attribution.detect_stall(now)) is not None:
             self._stop_round(incident, now)
+        if self.rounds.is_overdue(now):
+            self._check_late_start()
         self._announced_stop.retry(now)
         self._stop_if_announced(now)
+
+    def _check_late_start(self) -> None:
+        """Fail the job if its programs do not train at the start deadline; without a deadline say so."""
+        self.late_start, ends_job = self._attribution.describe_late_start()
+        if ends_job:
+            self.decisions.fail_start_deadline(self.late_start)
+            self._halt_if_decided()
 
     # Starts.
 
@@ -226,6 +236,7 @@ class Coordinator:
                 self._start_program(peer, peer.round + 1, now)
 
     def _start_round(self, members: list[Peer], now: float) -> None:
+        self.late_start = ""
         for peer in self.membership.members:
             self._record_lost_step(peer.progress.step)
         self.history.mark_restart(self.last_incident)

@@ -13,7 +13,7 @@ from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.failure.same_failure import SameFailure
-from tftraining.launch.gang.membership import Membership, summarize_names
+from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 from tftraining.launch.roles import role_of
@@ -86,10 +86,9 @@ class Decisions:
             self.last_failure = incident
             self._fail_job(decision.reason(incident.reason), decision.explain(incident.message), incident)
 
-    def fail_start_deadline(self, missing: list[str]) -> None:
-        """Fail the job: these members did not connect within the start deadline."""
-        limit = f"{self._membership.policy.start_deadline_seconds:g} s (spec.runPolicy.startDeadlineSeconds)"
-        self._fail_job("StartDeadlineExceeded", f"{summarize_names(missing)} did not connect within {limit}")
+    def fail_start_deadline(self, message: str) -> None:
+        """Fail the job: the gang does not train within the start deadline."""
+        self._fail_job("StartDeadlineExceeded", message)
 
     def check_success_policy(self, peer: Peer) -> None:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""

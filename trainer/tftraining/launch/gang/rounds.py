@@ -177,6 +177,12 @@ class Rounds:
         self._start_deadline_over = True
         return [] if self._select_members(now) else self.missing
 
+    def is_overdue(self, now: float) -> bool:
+        """Whether programs run, but have not begun to train by the start deadline."""
+        since = max(self._gathering_since, self._not_before)
+        late = self.running and now - since > self._membership.policy.start_deadline_seconds
+        return late and self.training_since is None
+
     # The present round.
 
     def begin(self, members: list[Peer], now: float) -> bool:

@@ -18,6 +18,7 @@ from tftraining.launch.progress import Snapshot, fit_step, is_training, lost_ste
 from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.roles import is_outside_gang
 
+SLOW_START = "SlowStart"  # the reason of a gang that does not train at the start deadline, and has asked for none
 START = "Start"  # the source of a round that has found neither a copy nor a checkpoint
 _COPIES = {MEMORY: "memory", PEER: "the memory of another member"}  # where a round has found its copy
 
@@ -152,7 +153,11 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
     if coordinator.rounds.training_since is None:
         message = f"round {coordinator.rounds.number} has started; no step yet"
         message = message if incident is None or incident.alone else f"{incident.message}; {message}"
-        return "Starting", "ProgramsStarted", message + _finished_clause(coordinator)
+        if coordinator.late_start:
+            return "Starting", SLOW_START, coordinator.late_start
+        if early := _finished(coordinator):
+            message = f"{message}; {summarize_names(early)} exited with code 0 before the others had started"
+        return "Starting", "ProgramsStarted", message
     reason, message = _training_reason(coordinator)
     return "Training", reason, message + _finished_clause(coordinator)
 
