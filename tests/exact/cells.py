@@ -169,7 +169,7 @@ class Part:
 MODELS: Mapping[str, Part] = {
     "dense": Part("two layers, Adam", fit_only=False),
     "batchnorm": Part("BatchNormalization", fit_only=False),
-    "dropout": Part("Dropout", anew="Dropout"),
+    "dropout": Part("Dropout"),
     "dropout-generator": Part("Dropout with a tf.random.Generator, which no checkpoint has", storage=True, lost=True),
     "loss-scale": Part("LossScaleOptimizer"),
     "ema": Part("an optimizer with use_ema"),

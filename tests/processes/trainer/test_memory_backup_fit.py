@@ -19,7 +19,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tftraining.launch.in_user_process import call_site
-from tftraining.launch.in_user_process.memory_backup import fit_hook, interval
+from tftraining.launch.in_user_process.memory_backup import fit_hook, input_position, interval
 from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite
 from tftraining.launch.in_user_process.memory_backup.copy_file import Copy, held
 from tftraining.launch.in_user_process.memory_backup.settings import Settings
@@ -67,7 +67,9 @@ class Job:
         self.told: dict[str, Any] = {"percent": 100}
         self.model: Any = None
 
-    def fit(self, at: int = 0, *, input: Any = None, epochs: int = 2, steps: int = STEPS, **more: Any) -> list[bytes]:
+    def fit(
+        self, at: int = 0, *, input: Any = None, epochs: int = 2, steps: int | None = STEPS, **more: Any
+    ) -> list[bytes]:
         """Train, to the end or to step `at`; what the training ends with."""
         self.round += 1
         self.follow = Follow(at)
@@ -125,6 +127,7 @@ def build(loss: Any = "mse", strategy: Any = None, optimizer: Any = "adam", **co
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
     """A job whose call of `fit` is the same in each round: here it has the stack of the tests."""
     monkeypatch.setattr(call_site, "identity", lambda frame, *more: json.dumps(more))
+    input_position.watch_iterators()
     # The interval of the first copies, whatever this machine measures.
     monkeypatch.setattr(interval.Measured, "exponent", lambda self, present, share: present)
     job = Job(tmp_path)
@@ -189,6 +192,41 @@ def test_without_copies_it_resumes_from_the_storage_and_ends_with_the_same_bytes
     assert end == undisturbed(tmp_path, with_dropout)
 
 
+def exact_labels() -> Any:
+    return data().map(lambda x, y: (x, tf.cast(y, tf.float64)))
+
+
+def before(job: Job, again: bool) -> None:
+    """A `fit` before the one that is interrupted. It traces the step for another input, or for an earlier compile."""
+    job.model = with_dropout()
+    job.fit(epochs=1, input=data() if again else exact_labels())
+    if again:
+        job.model.compile("adam", "mse")
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_dropout_goes_on_where_an_earlier_fit_is_not_repeated(job: Job, tmp_path: Path, again: bool) -> None:
+    before(job, again)
+    with pytest.raises(Interrupted):
+        job.fit(55)
+    job.model = with_dropout()
+    end = job.fit()
+    assert job.report()["resumed"] == {"from": "Memory", "step": 48}
+    (tmp_path / "undisturbed").mkdir()
+    whole = Job(tmp_path / "undisturbed")
+    before(whole, again)
+    assert end == whole.fit()
+
+
+def test_dropout_of_a_step_that_the_copy_does_not_know_begins_anew_which_is_told(job: Job) -> None:
+    job.model = with_dropout()
+    with pytest.raises(Interrupted):
+        job.fit(55)
+    job.model = with_dropout()
+    job.fit(input=exact_labels())
+    assert "the random numbers of random_uniform" in job.report()["beginsAnew"]
+
+
 class Watched(keras.callbacks.Callback):  # type: ignore[misc]
     """Gives each epoch the loss that the callbacks behind it look at: the best one is that of epoch 1."""
 
@@ -220,6 +258,35 @@ def test_early_stopping_and_the_like_end_where_they_do_undisturbed(job: Job, tmp
     for place in (tmp_path, tmp_path / "undisturbed"):
         assert sorted(each.name for each in place.glob("best-*")) == ["best-1.weights.h5", "best-2.weights.h5"]
     assert (tmp_path / "log.csv").read_bytes() == (tmp_path / "undisturbed" / "log.csv").read_bytes()
+
+
+# Another reader of the input, in the first start only.
+
+SHUFFLED: dict[str, tuple[Callable[[Any], Any], int | None, str]] = {
+    "an order for each iterator": (lambda each: each.shuffle(320, seed=3).batch(8), None, "Step"),
+    "an order for each pass": (lambda each: each.shuffle(320, seed=3).batch(8).repeat(), STEPS, "StepDrawnAnew"),
+}
+
+
+@pytest.mark.parametrize("kind", SHUFFLED)
+def test_a_shuffled_input_that_only_the_first_start_reads_before_fit(job: Job, tmp_path: Path, kind: str) -> None:
+    shuffled, steps, resumed_at = SHUFFLED[kind]
+
+    def read_before() -> Any:
+        found = shuffled(tf.data.Dataset.range(8 * STEPS).map(example))
+        next(iter(found))
+        return found
+
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(55, input=read_before(), steps=steps)
+    job.model = build()
+    end = job.fit(input=shuffled(tf.data.Dataset.range(8 * STEPS).map(example)), steps=steps)
+    assert (job.report()["resumed"]["step"], job.report()["resumesAt"]) == (48, resumed_at)
+    (tmp_path / "undisturbed").mkdir()
+    whole = Job(tmp_path / "undisturbed")
+    whole.model = build()
+    assert (end == whole.fit(input=read_before(), steps=steps)) == (resumed_at == "Step")
 
 
 # Another gang.

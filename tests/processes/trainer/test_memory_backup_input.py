@@ -201,6 +201,25 @@ def test_another_reader_of_a_shuffled_input_is_noticed() -> None:
     assert noticed == [True]
 
 
+@pytest.mark.parametrize("kind", ["shuffled", "cached before"])
+def test_a_later_fit_reads_on_where_the_earlier_one_is_not_repeated(kind: str) -> None:
+    undisturbed, restarted = AT_THE_STEP[kind](), AT_THE_STEP[kind]()
+    read(undisturbed, position_of(undisturbed))
+    input_position.pass_over(restarted, kind_of(restarted), EPOCHS)
+    restarted._initial_epoch = EPOCHS
+    assert not list(restarted.enumerate_epochs())
+    later = [handler(each._dataset) for each in (undisturbed, restarted)]
+    first, second = [read(each, position_of(each)) for each in later]
+    assert first == second
+
+
+def test_the_order_is_unknown_where_iterators_of_an_earlier_fit_do_not_tell_it() -> None:
+    made = AT_THE_STEP["shuffled, repeated"]()
+    input_position.pass_over(made, kind_of(made), EPOCHS)
+    later = handler(made._dataset, STEPS)
+    assert input_position.readers_of(later, kind_of(later)) == [input_position.UNKNOWN]
+
+
 # Strategies.
 
 STRATEGY = tf.distribute.MirroredStrategy(["CPU:0"])

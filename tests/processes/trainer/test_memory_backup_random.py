@@ -92,6 +92,14 @@ def test_what_is_left_alone_is_told(counted: RandomNumbers, draw: Callable[[], A
     assert counted.begins_anew
 
 
+def test_more_operations_than_a_copy_has_room_for_are_left_alone(
+    counted: RandomNumbers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random_numbers, "MOST", 2)
+    drawn(lambda: tf.add_n([tf.random.uniform([2], seed=1 + each) for each in range(3)]), 1)
+    assert (len(counted.offsets()), counted.why) == (2, "the step has more than 2 of them")
+
+
 def test_a_model_that_is_saved_while_it_trains_has_no_counters(counted: RandomNumbers, tmp_path: Path) -> None:
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dropout(0.5), keras.layers.Dense(1)])

@@ -192,7 +192,8 @@ class Fit:
             if self._backup.writes:
                 finished_copy.remove(self.path)
             raise
-        of_model(getattr(self._callbacks, "model", None)).resume(self.mark.get("random") or [])
+        random = of_model(getattr(self._callbacks, "model", None))
+        random.resume(self.mark.get("random") or [], within=False)
         setattr(self._callbacks, EPOCHS_DONE, self.mark["done"])
         _log(f"this fit finished before the restart, after epoch {self.mark['done']}; restoring its end")
 
@@ -262,9 +263,8 @@ class Fit:
             "epoch": epoch,
             "logs": logs,
             "stopped": self._backup.has_stopped(),
-            "random": of_model(
-                getattr(self._callbacks, "model", None)
-            ).offsets(),  # a next fit of this model goes on from there
+            # A next fit of this model goes on from there.
+            "random": of_model(getattr(self._callbacks, "model", None)).offsets(),
         }
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .import_hook import after_import
-from .memory_backup import shuffle_seed
+from .memory_backup import input_position, shuffle_seed
 from .memory_backup.copy_file import VARIABLE as MEMORY_BACKUP
 from .surface import Part, Surface
 from .tracker import Tracker
@@ -60,6 +60,7 @@ def install(tracker: Tracker | None, fit_settings: str, environment: Mapping[str
     keepers = [functools.partial(_keep_finished_fits, fit_settings, environment, takes_part)] if fit_settings else []
     if memory_settings := environment.get(MEMORY_BACKUP):
         keepers.append(functools.partial(_back_up_in_memory, memory_settings, environment, takes_part))
+        input_position.install()
         shuffle_seed.install(memory_settings, environment.get("TF_CONFIG", ""))
     if keepers or tracker is not None:
         after_import(MODULES, functools.partial(_extend, keepers, tracker))

@@ -22,7 +22,7 @@ from . import copy_file, input_kind, random_numbers, stored_state, variable_coun
 from .callback_state import CallbackStates
 from .copier import Copier, describe
 from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
-from .input_position import Position, can_skip, examples_in_a_step, is_distributed, iterators_of
+from .input_position import UNKNOWN, Position, can_skip, examples_in_a_step, pass_over, readers_of
 from .keras_state import METRICS, State
 from .member_sums import sums_over, totals_over
 from .program_digest import program_digest
@@ -141,7 +141,9 @@ class Session:
                 return Kind(STORAGE), "the newest copy is of another fit of this program, which comes later"
             self._states.before_begin()
             kind = input_kind.kind_of(self._handler)
-            self._readers = iterators_of(kind.orders)
+            self._readers = readers_of(self._handler, kind)
+            if UNKNOWN in self._readers:
+                self._tell_anew("the order of the input", "an earlier fit that is not repeated has read it")
             if not self._steps and kind.at != EPOCH:
                 kind = Kind(EPOCH, "the number of steps in an epoch is unknown")
             return kind, ""
@@ -207,11 +209,12 @@ class Session:
     def _readers_since(self, head: Mapping[str, Any]) -> int | None:
         """How many iterators of the input the program had made before this `fit` in the process of the copy and not in
         this one, which restores the end of an earlier `fit` that read it; None if no such number makes up for it."""
-        then = head.get("readers") or []
-        if is_distributed(self._handler) or not then:
-            return 0  # each distributed dataset draws its orders for itself
-        missing = {before - now for before, now in zip(then, self._readers)}
-        return missing.pop() if len(then) == len(self._readers) and len(missing) == 1 and min(missing) >= 0 else None
+        then, now = list(head.get("readers") or ()), list(self._readers)
+        if then in ([], now):
+            return 0
+        missing = {before - present for before, present in zip(then, now)}
+        one = missing.pop() if len(then) == len(now) and len(missing) == 1 else -1
+        return one if self._kind.drops and one >= 0 else None
 
     def _lacks_trace(self, found: copy_file.Copy) -> bool:
         """Whether the copy has variables that only the first step of a program that runs eagerly can create."""
@@ -225,17 +228,16 @@ class Session:
         self._differs = False
         if self._steps and place.batch >= self._steps and then.steps == self._steps:
             return None
-        if (readers := self._readers_since(head)) is None:
-            return None
-        place = replace(place, made=place.made + readers)
         if self._kind.at == EPOCH:
             inside = bool(head.get("inside")) and self._may_go_inside()
             if not inside:
                 return Place(place.epoch, 0, 0, 0) if place.batch == 0 else None
-        elif then.workers == self._backup.workers and head.get("input") != self._kind.digest:
-            if self._settings.required and place.batch:
+        elif then.workers == self._backup.workers:
+            readers = self._readers_since(head)
+            self._differs = readers is None or head.get("input") != self._kind.digest
+            if self._differs and self._settings.required and place.batch:
                 return None
-            self._differs = True
+            place = replace(place, made=place.made + (readers or 0))
         now = Gang(self._backup.workers, self._steps, self._examples)
         return resume_at(place, then, now, anew=bool(self._handler._adapter.should_recreate_iterator()))
 
@@ -268,7 +270,9 @@ class Session:
 
     def after_begin(self, saved: Any) -> None:
         """Call after all callbacks, when `fit` is about to ask where to begin."""
-        if getattr(self._callbacks, EPOCHS_DONE, None) is not None:
+        if (done := getattr(self._callbacks, EPOCHS_DONE, None)) is not None:
+            if self.copier.agreed:
+                pass_over(self._handler, self._kind, int(done))
             self.copier.agreed = False
             self.copier.report.tell_end("the training has ended")
         if not self.copier.agreed or self._states is None:
@@ -287,7 +291,7 @@ class Session:
         if self.copier.resumed is not None:
             seconds = self.copier.restored_in
             log(f"resumed from memory at epoch {self._epoch + 1}, step {self._step}, in {seconds:.2f} s")
-        self._random.begin()
+        self._random.begin(self._model.train_function, getattr(self._handler._dataset, "element_spec", ""))
         self.copier.begin(self._step)
 
     def _resumed_state(self) -> Mapping[str, Any]:
@@ -478,8 +482,7 @@ class Session:
         except Exception as error:
             self.copier.why_not = self.copier.why_not or f"the step cannot be examined: {describe(error)}"
         if self._random.begins_anew:
-            why = "only seeded uniform and normal numbers of the step itself can go on"
-            self._tell_anew(f"the random numbers of {self._random.begins_anew}", why)
+            self._tell_anew(f"the random numbers of {self._random.begins_anew}", self._random.why)
 
     _created, _trained = 0, False
 

@@ -288,7 +288,6 @@ def _extend_training(package: str) -> None:
 
     setattr(state, _MARK, True)
     state.restore, state.back_up = restored, backed_up
-    input_position.watch_iterators()
     variable_count.extend()
     if random_numbers.SURFACE.holds():
         random_numbers.extend()

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from ..import_hook import after_import
 from ..surface import Part, Surface
 from .input_kind import Kind, reads_any
 
@@ -24,6 +25,8 @@ SURFACE = Surface(
     "no backups in memory",
     (Part(_ITERATORS, "OwnedIterator.__init__", "self dataset components element_spec"),),
 )
+_DATASETS = "tensorflow.python.data.ops.dataset_ops"  # it imports the iterators, whose import iterator_release follows
+UNKNOWN = -1
 _MARK, _COUNT = "_tftraining_watches", "_tftraining_iterators"
 _watching: Position | None = None  # the position whose input is watched, one in this process
 
@@ -32,14 +35,25 @@ def _local_name(handler: Any) -> str:
     return next((name for name in _LOCAL if isinstance(getattr(handler._dataset, name, None), list)), "")
 
 
-def is_distributed(handler: Any) -> bool:
-    """Whether a strategy has made datasets of its own from the input."""
-    return _local_name(handler) != ""
+def readers_of(handler: Any, kind: Kind) -> list[int]:
+    """How many iterators this process has made of each dataset that knows which order comes next; UNKNOWN where they
+    do not tell."""
+    return [int(vars(each).get(_COUNT, 0)) for each in _with_orders(handler, kind)]
 
 
-def iterators_of(orders: Iterable[Any]) -> list[int]:
-    """How many iterators this process has made of each of these datasets, since `watch_iterators`."""
-    return [int(vars(each).get(_COUNT, 0)) for each in orders]
+def _with_orders(handler: Any, kind: Kind) -> Iterable[Any]:
+    """The datasets that know which order comes next: a distributed dataset has some of its own."""
+    name = _local_name(handler)
+    return getattr(handler._dataset, name) if name and kind.orders else kind.orders
+
+
+def pass_over(handler: Any, kind: Kind, epochs: int) -> None:
+    """Make the iterators of so many epochs, which an earlier process has trained: another `fit` may read the input."""
+    if kind.drops:
+        return _drop_iterators(handler, epochs)
+    for each in _with_orders(handler, kind):  # an iterator that repeats the input draws more than one
+        vars(each)[_COUNT] = UNKNOWN
+    return None
 
 
 def can_skip(handler: Any) -> bool:
@@ -166,10 +180,14 @@ class Position:
         return {"drawn": 0, "made": self.made + 1} if self.begins_anew() else self.now()
 
 
+def install() -> None:
+    """Extend TensorFlow, now or when it is imported: the program may read its input before `fit`."""
+    after_import(frozenset({_DATASETS}), lambda _: watch_iterators())
+
+
 def watch_iterators() -> None:
-    """Extend TensorFlow, once, to notice each iterator that is made. SURFACE holds."""
-    cls = sys.modules[_ITERATORS].OwnedIterator
-    if _MARK in cls.__dict__:
+    """Extend TensorFlow, once, to notice each iterator that is made."""
+    if not SURFACE.holds() or _MARK in (cls := sys.modules[_ITERATORS].OwnedIterator).__dict__:
         return
     begin = cls.__init__
 
@@ -190,5 +208,6 @@ def _count_iterator(dataset: Any) -> None:
         pending = [dataset] if dataset is not None else []
         for each in pending:
             if type(each).__name__ == "_ShuffleDataset":
-                vars(each)[_COUNT] = vars(each).get(_COUNT, 0) + 1
+                known = vars(each).get(_COUNT, 0)
+                vars(each)[_COUNT] = known + (known != UNKNOWN)
             pending += each._inputs()

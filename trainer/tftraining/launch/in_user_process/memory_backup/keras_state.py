@@ -19,7 +19,7 @@ from .member_sums import Totals
 from .random_numbers import RandomNumbers
 from .variable_values import ALIGNMENT, Unsupported, VariableValues, variables_of, way_of_sums
 
-TEXT_BYTES = 1 << 16  # for the text, and more for each epoch of History
+TEXT_BYTES = 1 << 17  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
 COMPARED = 1 << 14  # elements of a variable that is no part of the state
 METRICS = "the metrics of an epoch"

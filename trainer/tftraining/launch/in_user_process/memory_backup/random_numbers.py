@@ -10,6 +10,7 @@ others differ from start to start anyway. Must never import TensorFlow, nor chan
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 import weakref
 from collections.abc import Callable
@@ -40,11 +41,12 @@ SURFACE = Surface(
 )
 PHILOX = 1
 SAMPLES = 256  # of 128 bits, which the kernels of stateful operations reserve for each number
-MOST = 100  # counters that a copy may have
+MOST = 1000  # counters that a copy has room for
 _GRAPH = "train_function"  # the name that tf_keras gives to the function of a step
 _CONTROL_FLOW = ("CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncGraph")
 _TRIAL = "tmp"  # the graph in which AutoGraph tries the body of a loop, and which it drops
 _MARK = "_tftraining_counts"
+_ONLY = "only seeded uniform and normal numbers of the step itself can go on"
 
 _present: RandomNumbers | None = None  # of the `fit` that runs
 _of_models: weakref.WeakKeyDictionary[Any, RandomNumbers] = weakref.WeakKeyDictionary()
@@ -62,17 +64,27 @@ class RandomNumbers:
 
     def __init__(self) -> None:
         self._counters: list[tuple[str, Any]] = []
-        self._resumed: dict[str, list[int]] = {}
-        self.begins_anew = ""  # an operation of the training whose numbers do
+        self._waiting: dict[str, list[int]] = {}  # places that are known, and that no trace has asked for yet
+        self._function: weakref.ref[Any] | None = None  # the train function that has the counters
+        self._input = ""
+        self._resumes = self._restored = False
+        self.begins_anew = self.why = ""  # an operation of the training whose numbers do
 
-    def begin(self) -> None:
-        """Count from now on."""
+    def begin(self, function: Any = None, element_spec: object = "") -> None:
+        """Count from now on, in this train function and for an input of this kind, which has a trace of its own."""
         global _present  # noqa: PLW0603  # one process, one training at a time
+        if self._function is not None and self._function() is not function:  # it was compiled anew, and counts from 0
+            self._counters = []
+            self._waiting = self._waiting if self._restored else {}
+        self._function = None if function is None else weakref.ref(function)
+        self._input = str(element_spec)
+        self._restored = False
         _present = self
 
     def end(self) -> None:
         """The operations that are traced from now on are left alone."""
         global _present  # noqa: PLW0603
+        self._resumes = False
         if _present is self:
             _present = None
 
@@ -83,19 +95,32 @@ class RandomNumbers:
     def offsets(self) -> list[list[Any]]:
         """The key of each operation, in the order of the traces, and how far it has come; also of those that the copy
         had and no trace has asked for yet."""
-        waiting = [[key, offset] for key, offsets in self._resumed.items() for offset in offsets]
-        return [*([key, int(counter.numpy())] for key, counter in self._counters[:MOST]), *waiting]
+        waiting = [[key, offset] for key, offsets in self._waiting.items() for offset in offsets]
+        return [*([key, int(counter.numpy())] for key, counter in self._counters), *waiting]
 
-    def resume(self, offsets: list[list[Any]]) -> None:
-        """Let operations that are traced from now on begin where those of the copy had come to."""
-        self._resumed = {}
+    def resume(self, offsets: list[list[Any]], *, within: bool = True) -> None:
+        """Let operations begin where those of the copy had come to. `within`: inside a `fit`, so the copy has each of
+        them."""
+        self._waiting = {}
+        self._resumes, self._restored = within, True
         for key, offset in offsets:
-            self._resumed.setdefault(str(key), []).append(int(offset))
+            self._waiting.setdefault(str(key), []).append(int(offset))
+        for key, counter in self._counters:  # an earlier `fit` of this process has traced them
+            if waiting := self._waiting.get(key):
+                counter.assign(waiting.pop(0))
 
-    def counter(self, key: str) -> Any:
-        """A new counter for the operation of this key."""
+    def has_room(self) -> bool:
+        """Whether a copy has room for one more counter."""
+        return len(self._counters) + sum(map(len, self._waiting.values())) < MOST
+
+    def counter(self, operation: str, seeds: tuple[int, int], scope: str) -> Any:
+        """A new counter for an operation: its place in the code is told by the names of the layers, and the input."""
         tensorflow = sys.modules["tensorflow"]
-        waiting = self._resumed.get(key)
+        told = f"{operation} {seeds} {scope} {self._input}"
+        key = hashlib.sha256(told.encode()).hexdigest()[:16]
+        waiting = self._waiting.get(key)
+        if not waiting and self._resumes:
+            self.begins_anew, self.why = operation, "the training of the copy had another step or input"
         begin = waiting.pop(0) if waiting else 0
         with tensorflow.init_scope(), tensorflow.device("CPU:0"):
             # Not tf.Variable: the strategy would make it a variable of all members.
@@ -131,19 +156,21 @@ def _noticed(stateful: Callable[..., Any]) -> Callable[..., Any]:
 def _notice(stateful: Callable[..., Any], seeded: object) -> None:
     """Note that a training uses numbers that begin anew. Those without a seed differ from start to start anyway."""
     if _present is not None and seeded and _graph_name() != _TRIAL:
+        full = stateful.__name__ in PAIRS and not _present.has_room()
         _present.begins_anew = stateful.__name__
+        _present.why = f"the step has more than {MOST} of them" if full else _ONLY
 
 
 def _counted(stateful: Callable[..., Any], stateless: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(stateful)
     def numbers(shape: Any, dtype: Any, seed: int = 0, seed2: int = 0, name: Any = None) -> Any:
-        if _present is None or not (seed or seed2) or not _in_train_function():
+        if _present is None or not (seed or seed2) or not _in_train_function() or not _present.has_room():
             _notice(stateful, seed or seed2)
             return stateful(shape, dtype, seed, seed2, name)
         tensorflow = sys.modules["tensorflow"]
         shape = tensorflow.convert_to_tensor(shape)
-        static = tensorflow.get_static_value(shape, partial=True)
-        counter = _present.counter(f"{stateful.__name__} {seed} {seed2} {_text(static)}")
+        scope = tensorflow.compat.v1.get_default_graph().get_name_scope()
+        counter = _present.counter(stateful.__name__, (seed, seed2), scope)
         count = tensorflow.reduce_prod(tensorflow.cast(shape, tensorflow.int64)) * SAMPLES
         begin = counter.assign_add(count, read_value=True) - count
         keys = tensorflow.constant([seed % 2**64], tensorflow.uint64)
@@ -153,10 +180,6 @@ def _counted(stateful: Callable[..., Any], stateless: Callable[..., Any]) -> Cal
         return stateless(shape=shape, key=keys, counter=place, alg=PHILOX, dtype=dtype, name=name)
 
     return numbers
-
-
-def _text(static: Any) -> str:
-    return "" if static is None else str([None if each is None else int(each) for each in static])
 
 
 def _graph_name() -> str:
