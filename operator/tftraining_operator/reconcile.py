@@ -10,22 +10,23 @@ import asyncio
 import logging
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
 from tftraining_api.kube.api import ApiError
-from tftraining_api.model.job import Job, has_condition, parse_job, readable_status
+from tftraining_api.model.job import Job, has_condition, parse_job, readable_status, restart_request
 from tftraining_api.model.names import KIND, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import logs
-from tftraining_operator.cluster.children import Children
+from tftraining_operator.cluster.children import Children, Turn
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.quotas import Quotas
-from tftraining_operator.cluster.work_queue import WorkQueue
+from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
@@ -39,13 +40,16 @@ LARGE = 500
 
 
 class _Memory(msgspec.Struct):
-    """The reconciler's memory of a job between passes; its loss costs a request, but never causes a wrong step."""
+    """The reconciler's memory of a job between passes; its loss costs a request, but never causes a wrong step. The
+    last pass may be `interrupted` for the turn of others; `prepared` is whether it had begun to create pods."""
 
     uid: str
     generation: int
     written: datetime
     refusal: Refusal | None = None
     refused_changes: dict[str, Refusal] = msgspec.field(default_factory=dict)
+    interrupted: bool = False
+    prepared: bool = False
 
 
 class Dependencies(NamedTuple):
@@ -82,9 +86,12 @@ class Reconciler:
             await self._pass(key, raw)
         await self._end_failing(key)
 
-    def is_new(self, key: Key) -> bool:
-        """Whether no pass over the job has begun."""
-        return key not in self._memories
+    def lane(self, key: Key) -> Lane:
+        """The job's lane in the queue: a job is new until a pass over it has begun."""
+        memory = self._memories.get(key)
+        if memory is None:
+            return Lane.NEW
+        return Lane.INTERRUPTED if memory.interrupted else Lane.OTHER
 
     @property
     def reconciled(self) -> int:
@@ -120,6 +127,7 @@ class Reconciler:
         job, now = parse_job(raw), self.clock()
         logs.current.set((key, job.status.attempt))
         memory = self._memory(job, now)
+        memory.interrupted = False
         if memory.refusal is not None and self._quotas.has_room(key):
             memory.refusal = msgspec.structs.replace(memory.refusal, retry_at=now)
         observed = msgspec.structs.replace(
@@ -211,18 +219,19 @@ class Reconciler:
         return False
 
     async def _apply(self, job: Job, step: Step, memory: _Memory) -> None:
-        refused = await self._children.change(job, step)
-        # Forget refused writes that are no longer wanted or have succeeded.
-        still_refused = {each.write for each in refused} | set(step.held_writes)
-        before = memory.refused_changes
-        memory.refused_changes = {each: old for each, old in before.items() if each in still_refused}
-        if len(memory.refused_changes) < len(before):
-            # The status still reports the refusal, and the store swallows the watch event of a write whose answer it
-            # has: nothing else starts the next pass.
-            self._queue.add(job.key)
+        turn = Turn(partial(self._is_current, job), lambda: self._queue.crowded)
+        prepared, memory.prepared = memory.prepared, False
+        refused = await self._children.change(job, step, turn)
+        self._forget_refusals(job, memory, step, refused, turn)
         self._remember(job, memory, refused)
+        if turn.over:
+            self._interrupt(job, memory, prepared)
+            return
+        if prepared:
+            # The interrupted pass has made sure of them a moment ago.
+            step = msgspec.structs.replace(step, auxiliary_objects=(), create_secret=None, verify_secret=None)
         try:
-            await self._children.create(job, step)
+            await self._children.create(job, step, turn)
         except WriteRefused as error:
             memory.refusal = self._refusal_of(job, error, memory.refusal)
             self._queue.add(job.key)
@@ -230,6 +239,32 @@ class Reconciler:
             if step.creates:
                 memory.refusal = None
                 self._queue.add(job.key)
+            if turn.over:
+                self._interrupt(job, memory, True)
+
+    def _interrupt(self, job: Job, memory: _Memory, prepared: bool) -> None:
+        """Leave the rest of the pass to the next one."""
+        memory.interrupted, memory.prepared = self._is_current(job), prepared
+        self._queue.add(job.key)
+
+    def _is_current(self, job: Job) -> bool:
+        """Whether the cached job is still the one that the step was planned for, but for its status."""
+        meta = (self._jobs.get(job.key) or {"metadata": {}})["metadata"]
+        deleting, asked = "deletionTimestamp" in meta, restart_request(meta.get("annotations"))
+        known = (meta.get("uid"), meta.get("generation", 1), deleting, asked)
+        return known == (job.uid, job.generation, job.deleting, job.restarted_at)
+
+    def _forget_refusals(self, job: Job, memory: _Memory, step: Step, refused: list[WriteRefused], turn: Turn) -> None:
+        """Forget refused writes that are no longer wanted or have succeeded."""
+        before = memory.refused_changes
+        if turn.over or not before:
+            return
+        still_refused = {each.write for each in refused} | set(step.held_writes)
+        memory.refused_changes = {each: old for each, old in before.items() if each in still_refused}
+        if len(memory.refused_changes) < len(before):
+            # The status still reports the refusal, and the store swallows the watch event of a write whose answer it
+            # has: nothing else starts the next pass.
+            self._queue.add(job.key)
 
     def _remember(self, job: Job, memory: _Memory, refused: list[WriteRefused]) -> None:
         """Keep the refused changes; the next pass reports them in the status."""

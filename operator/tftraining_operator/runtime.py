@@ -177,7 +177,7 @@ class Operator:
         self._reconciler = Reconciler(
             dependencies, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
         )
-        self.queue.failed, self.queue.is_new = self._reconciler.report_failure, self._reconciler.is_new
+        self.queue.failed, self.queue.lane = self._reconciler.report_failure, self._reconciler.lane
         internals.reconciled_jobs = lambda: self._reconciler.reconciled
         self._reflectors: list[Reflector[Any]] = [
             Reflector(api, kind, namespace, store, self.queue.add)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,9 @@ from tests.support.control_plane.jobs import TrainingJob, wait_until
 from tests.support.control_plane.nodes import Node
 from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.control_plane.rude_proxy import Fault, RudeProxy, one_in, rude_proxy
+from tftraining_operator.cluster.children import LEAST_CONCURRENCY
 
+LARGE = 200
 OUTAGE = float(os.environ.get("OUTAGE_SECONDS", "60"))  # 3600 for an outage of an hour
 
 
@@ -116,6 +119,38 @@ def test_an_object_of_the_operator_that_is_refused_as_invalid(rude: Rude, kind: 
     assert "a fault of the test" in status["message"]
     rude.proxy.behave()
     job.run()
+
+
+def test_a_slow_webhook_for_the_pods_of_large_jobs_delays_no_small_one(rude: Rude) -> None:
+    """20 large jobs, and half a second for each pod: a small job that loses a pod does not wait for one of them. What
+    is deleted or suspended gets no more pods than are on their way."""
+    small = rude.job("small")
+    small.run()
+    rude.proxy.slow = lambda method, path: 0.5 if method == "POST" and path.endswith("/pods") else 0.0
+    large = [TrainingJob(rude.plane, rude.namespace, f"large-{number}") for number in range(20)]
+    with rude.operator.frozen():
+        for each in large:
+            each.create({"spec.replicaSpecs.worker.replicas": LARGE})
+    wait_until(lambda: len(created_pods(rude.proxy)) > 16, "16 large jobs get pods")
+    small.fail_pod("small-worker-1")
+    small.wait_for_pods(attempt=2)
+    assert max(created_pods(rude.proxy)[each.name] for each in large) < LARGE, "no large job had to be complete"
+    deleted, suspended, *_ = sorted(large, key=lambda each: created_pods(rude.proxy)[each.name])
+    deleted.delete()
+    suspended.patch({"spec": {"runPolicy": {"suspend": True}}})
+    before, most = created_pods(rude.proxy), 2 * LEAST_CONCURRENCY
+    assert max(before[each.name] for each in (deleted, suspended)) + most < LARGE
+    others = [each for each in large if each not in (deleted, suspended)]
+    enough = {each.name: min(LARGE, before[each.name] + 2 * most) for each in others}
+    wait_until(lambda: created_pods(rude.proxy) >= Counter(enough), "each of the others goes on", 60)
+    for each in (deleted, suspended):
+        assert created_pods(rude.proxy)[each.name] <= before[each.name] + most
+
+
+def created_pods(proxy: RudeProxy) -> Counter[str]:
+    """The pods that were asked for, by job."""
+    paths = (each.created for each in list(proxy.requests) if each.method == "POST" and each.path.endswith("/pods"))
+    return Counter(name.rpartition("-worker-")[0] for name in paths)
 
 
 @pytest.mark.slow_fault

@@ -92,8 +92,13 @@ def parse_job(raw: Manifest) -> Job:
         created=meta.creation_timestamp,
         managed_by=_manager(raw.get("spec")),
         queue_labels=_queue_labels(meta.labels or {}),
-        restarted_at=(meta.annotations or {}).get(ANNOTATION_RESTARTED_AT, "")[:LONGEST_REQUEST],
+        restarted_at=restart_request(meta.annotations),
     )
+
+
+def restart_request(annotations: dict[str, str] | None) -> str:
+    """The value of the annotation that asks for a restart, as pods keep it."""
+    return (annotations or {}).get(ANNOTATION_RESTARTED_AT, "")[:LONGEST_REQUEST]
 
 
 def _problem(key: Key, spec: JobSpec) -> Problem | None:

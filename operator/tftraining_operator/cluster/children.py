@@ -36,6 +36,27 @@ NOT_OWNED = "already exists and does not belong to this job: delete it, or renam
 UNLABELLED = "belongs to this job, but its labels keep disappearing: find the controller or webhook that removes them"
 
 
+class Turn:
+    """The turn of one pass among the writes of all jobs: `next` says whether it may send one more. The turn is over as
+    soon as the pass is out of date, and after LEAST_CONCURRENCY writes if others wait: a small job waits for the writes
+    that are on their way, and not for all those of a large job."""
+
+    def __init__(
+        self, is_current: Callable[[], bool] = lambda: True, others_wait: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._is_current = is_current
+        self._others_wait = others_wait
+        self._writes = 0
+        self.over = False
+
+    def next(self) -> bool:
+        """Whether the pass may send one more write."""
+        self._writes += 1
+        gives_way = self._writes > LEAST_CONCURRENCY and self._others_wait()
+        self.over = self.over or gives_way or not self._is_current()
+        return not self.over
+
+
 class Children:
     """The Services and pods of all jobs, with caches of them, of the pods' nodes and of kubelets' warnings."""
 
@@ -63,23 +84,24 @@ class Children:
             unreadable=_unreadable(job, "pod", children) or _unreadable(job, "service", services),
         )
 
-    async def change(self, job: Job, step: Step) -> list[WriteRefused]:
-        """Carry out a step's deletions, pod failures and annotations; returns the refused ones. After a refusal the
-        other writes continue. The Service is deleted last, once all auxiliary objects are deleted: a pass deletes those
-        only while the Service exists."""
+    async def change(self, job: Job, step: Step, turn: Turn | None = None) -> list[WriteRefused]:
+        """Carry out a step's deletions, pod failures and annotations, until the turn is over; returns the refused ones.
+        After a refusal the other writes continue. The Service is deleted last, once all auxiliary objects are deleted:
+        a pass deletes those only while the Service exists."""
+        turn = turn or Turn()
         deletions = [partial(self._delete_pod, job, each) for each in step.delete_pods]
         failures = [partial(self._fail_pod, job, each) for each in step.fail_pods]
         annotations = [partial(self._annotate, job, each) for each in (step.annotate_pod,) if each is not None]
-        refused = await self._write_all([*deletions, *failures, *annotations])
+        refused = await self._write_all([*deletions, *failures, *annotations], turn)
         refused_auxiliary = await self._write_all(
-            [partial(auxiliary_objects.remove, self._api, job, each) for each in step.delete_auxiliary_objects]
+            [partial(auxiliary_objects.remove, self._api, job, each) for each in step.delete_auxiliary_objects], turn
         )
         if step.delete_service and not refused_auxiliary:
-            refused_auxiliary += await self._write_all([partial(self._delete_service, job)])
+            refused_auxiliary += await self._write_all([partial(self._delete_service, job)], turn)
         return refused + refused_auxiliary
 
-    async def create(self, job: Job, step: Step) -> None:
-        """Carry out a step's creations: first the objects that pods need, then the pods.
+    async def create(self, job: Job, step: Step, turn: Turn | None = None) -> None:
+        """Carry out a step's creations: first the objects that pods need, then the pods until the turn is over.
 
         Raises WriteRefused for the first refused creation; the later ones are not tried.
         """
@@ -91,7 +113,7 @@ class Children:
             await self._create_secret(job, step.create_secret)
         if step.verify_secret is not None:
             await self._verify_secret(job, step.verify_secret)
-        await self._create_pods(job, step.create_pods)
+        await self._create_pods(job, step.create_pods, turn or Turn())
 
     async def _create_secret(self, job: Job, manifest: Manifest) -> None:
         """Create the Secret with a new random key; an existing Secret keeps its key."""
@@ -118,17 +140,17 @@ class Children:
             return
         raise WriteRefused(child, 410, KEY_GONE)
 
-    async def _create_pods(self, job: Job, manifests: Sequence[Manifest]) -> None:
+    async def _create_pods(self, job: Job, manifests: Sequence[Manifest], turn: Turn) -> None:
         """Create the pods; no more manifests than parallel writes are in memory at once."""
-        waiting = iter(manifests)
+        numbers = iter(range(len(manifests)))
         refused: list[WriteRefused] = []
 
         async def create() -> None:
-            for manifest in waiting:
-                if refused:
+            for number in numbers:
+                if refused or not turn.next():
                     return
                 try:
-                    await self._create(job, "pods", self.pods, manifest)
+                    await self._create(job, "pods", self.pods, manifests[number])
                 except WriteRefused as error:
                     refused.append(error)
 
@@ -136,13 +158,15 @@ class Children:
         if refused:
             raise refused[0]
 
-    async def _write_all(self, writes: Sequence[Callable[[], Awaitable[None]]]) -> list[WriteRefused]:
-        """Do all writes; returns the refusals in the order of the writes."""
+    async def _write_all(self, writes: Sequence[Callable[[], Awaitable[None]]], turn: Turn) -> list[WriteRefused]:
+        """Do all writes, until the turn is over; returns the refusals in the order of the writes."""
         waiting = enumerate(writes)
         refused: dict[int, WriteRefused] = {}
 
         async def write() -> None:
             for number, each in waiting:
+                if not turn.next():
+                    return
                 try:
                     await each()
                 except WriteRefused as error:

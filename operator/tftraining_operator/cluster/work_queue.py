@@ -5,48 +5,60 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from enum import IntEnum
 
 from tftraining_api.kube.api import ApiError
 from tftraining_api.model.names import Key
 
 logger = logging.getLogger(__name__)
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 60.0
-# Of so many keys that are taken while new ones wait, one is not new: a stream of new jobs must not hold up the others.
+# Of so many keys that are taken while a lane and a later one have keys, one is of the later lane: a stream of new jobs
+# must not hold up the others.
 OTHER_TURNS = 4
 
 
+class Lane(IntEnum):
+    """Which keys come first: those of new jobs, for which somebody waits; then the others; then those whose last pass
+    has given way to others."""
+
+    NEW = 0
+    OTHER = 1
+    INTERRUPTED = 2
+
+
 class _Lanes:
-    """Keys in order of arrival; those of new jobs come before the others, but for one turn in OTHER_TURNS."""
+    """Keys in order of arrival in each lane; each lane comes before the later ones, but for one turn in OTHER_TURNS."""
 
     def __init__(self) -> None:
-        self._new: deque[Key] = deque()
-        self._others: deque[Key] = deque()
+        self._lanes: tuple[deque[Key], ...] = tuple(deque() for _ in Lane)
         self._added = asyncio.Semaphore(0)
-        self._turn = 0
+        self._turns = [0 for _ in Lane]
 
-    def put(self, key: Key, is_new: bool) -> None:
+    def put(self, key: Key, lane: Lane) -> None:
         """Add a key."""
-        (self._new if is_new else self._others).append(key)
+        self._lanes[lane].append(key)
         self._added.release()
 
     async def take(self) -> Key:
         """Wait for a key, and remove it."""
         await self._added.acquire()
-        if not (self._new and self._others):
-            return (self._new or self._others).popleft()
-        self._turn = (self._turn + 1) % OTHER_TURNS
-        return (self._new if self._turn else self._others).popleft()
+        *earlier, last = (lane for lane in Lane if self._lanes[lane])
+        for lane in earlier:
+            self._turns[lane] = (self._turns[lane] + 1) % OTHER_TURNS
+            if self._turns[lane]:
+                return self._lanes[lane].popleft()
+        return self._lanes[last].popleft()
 
 
 class WorkQueue:
     """A queue of keys. Times are in seconds. The attribute `waited` is called with the seconds that a key has waited
     for its worker; `failed` after each failing pass, with the key, the error and the number of failures in a row.
-    `is_new` says which keys come first: their jobs have no pods yet, and somebody waits for them."""
+    `lane` says which keys come first."""
 
     def __init__(self) -> None:
         self.waited: Callable[[float], None] = lambda seconds: None
         self.failed: Callable[[Key, Exception, int], Awaitable[None]] | None = None
-        self.is_new: Callable[[Key], bool] = lambda key: False
+        self.lane: Callable[[Key], Lane] = lambda key: Lane.OTHER
         self._ready = _Lanes()
         # The keys in `_ready`, and since when.
         self._waiting: dict[Key, float] = {}
@@ -55,6 +67,12 @@ class WorkQueue:
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._failures: dict[Key, int] = {}
         self._paused = False
+        self._workers = 0
+
+    @property
+    def crowded(self) -> bool:
+        """Whether keys wait because all workers work."""
+        return bool(self._waiting) and len(self._working) >= self._workers
 
     @property
     def depth(self) -> int:
@@ -84,7 +102,7 @@ class WorkQueue:
             self._again.add(key)
         elif key not in self._waiting:
             self._waiting[key] = time.monotonic()
-            self._ready.put(key, self.is_new(key))
+            self._ready.put(key, self.lane(key))
 
     def add_within(self, key: Key, seconds: float) -> None:
         """Work on the key within `seconds`: its timer suffices if it fires by then, otherwise as `add`."""
@@ -108,6 +126,7 @@ class WorkQueue:
 
     async def run(self, work: Callable[[Key], Awaitable[None]]) -> None:
         """Run one worker until cancelled. A failing pass is logged and retried later; it never stops other passes."""
+        self._workers += 1
         while True:
             key = await self._ready.take()
             self.waited(time.monotonic() - self._waiting.pop(key))

@@ -48,7 +48,7 @@ class Request(NamedTuple):
 class RudeProxy:
     """The faults of the moment, and the requests so far. The attributes are set by the test's thread.
 
-    `delay` holds every request for so many seconds, `fault` chooses a fault for a request (or None), `expired` answers
+    `delay` holds every request for so many seconds, `slow` one that it chooses (seconds), `fault` chooses a fault for a request (or None), `expired` answers
     each watch with a 410, `frozen` lets no byte of a watch through while it is set, `away` closes each connection.
     """
 
@@ -61,6 +61,7 @@ class RudeProxy:
     def behave(self) -> None:
         """No faults from now on."""
         self.delay = 0.0
+        self.slow: Callable[[str, str], float] = lambda method, path: 0.0
         self.fault: Callable[[str, str], Fault | None] = lambda method, path: None
         self.expired = self.frozen = self.away = self.cut = False
 
@@ -79,7 +80,7 @@ class RudeProxy:
     async def handle(self, request: web.Request, session: aiohttp.ClientSession) -> web.StreamResponse:
         """Answer one request, with a fault or by way of the API server."""
         method = "WATCH" if request.query.get("watch") == "true" else request.method
-        await asyncio.sleep(self.delay)
+        await asyncio.sleep(self.delay + self.slow(method, request.path))
         fault = None if self.away else self.fault(method, request.path)
         if self.away:
             self._note(method, request.path, 0)

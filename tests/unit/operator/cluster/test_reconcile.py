@@ -16,14 +16,14 @@ from tftraining_api.model.job import Job, dump_status
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import History, Progress, Status
 from tftraining_operator.cluster.child_store import ChildStore
-from tftraining_operator.cluster.children import Children
+from tftraining_operator.cluster.children import LEAST_CONCURRENCY, Children
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, through_api_server
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.quotas import Quotas
-from tftraining_operator.cluster.work_queue import WorkQueue
+from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
@@ -179,12 +179,31 @@ async def test_a_written_status_is_looked_at_once_more_unless_it_tells_of_progre
         assert reconcile._queue.depth == waiting
 
 
+async def test_a_pass_gives_way_to_others_and_the_next_one_goes_on_where_it_was() -> None:
+    def decide(job: Job, seen: Observed, _: datetime) -> Step:
+        pods = tuple(pod(f"p-{number}", 10 + number) for number in range(3 * LEAST_CONCURRENCY))
+        return Step(status=job.status, create_pods=pods, create_secret={"metadata": {"name": "key"}})
+
+    async with reconciling(decide) as (fake, jobs, reconcile):
+        jobs.update(job(5), False, lambda key: None)
+        fake.on(f"GET {PATH}", Answer(job(5)))
+        fake.on(f"POST {CORE}/secrets", Answer({}))
+        fake.on(f"POST {CORE}/pods", Answer(pod("p", 10)))
+        # The queue has no workers: this key keeps waiting.
+        reconcile._queue.add(Key("ns", "other"))
+        for passes in (1, 2):
+            await reconcile(KEY)
+            created = Counter(path.rpartition("/")[2] for method, path, _ in fake.asked if method == "POST")
+            assert created == {"pods": passes * LEAST_CONCURRENCY, "secrets": 1}
+            assert reconcile.lane(KEY) == Lane.INTERRUPTED
+
+
 async def test_a_job_is_new_until_its_first_pass() -> None:
     async with reconciling() as (_, jobs, reconcile):
         jobs.update(job(5), False, lambda key: None)
-        assert reconcile.is_new(KEY) and reconcile.reconciled == 0
+        assert reconcile.lane(KEY) == Lane.NEW and reconcile.reconciled == 0
         await reconcile(KEY)
-        assert not reconcile.is_new(KEY) and reconcile.reconciled == 1
+        assert reconcile.lane(KEY) == Lane.OTHER and reconcile.reconciled == 1
 
 
 async def test_a_history_that_an_older_definition_of_the_resource_drops_causes_no_write() -> None:

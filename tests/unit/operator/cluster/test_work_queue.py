@@ -9,7 +9,7 @@ import pytest
 
 from tftraining_api.kube.api import ApiError
 from tftraining_api.model.names import Key
-from tftraining_operator.cluster.work_queue import WorkQueue
+from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 
 A, B = Key("ns", "a"), Key("ns", "b")
 
@@ -164,7 +164,7 @@ async def test_a_report_of_a_failing_pass_that_fails_itself_stops_nothing(caplog
 
 async def test_new_jobs_come_first_and_the_others_still_get_turns() -> None:
     queue, passes = WorkQueue(), []
-    queue.is_new = lambda key: key.namespace == "new"
+    queue.lane = lambda key: Lane[key.namespace.upper()]
 
     async def work(key: Key) -> None:
         passes.append(key.namespace)
@@ -176,6 +176,41 @@ async def test_new_jobs_come_first_and_the_others_still_get_turns() -> None:
     async with working(queue, work, workers=1):
         await asyncio.sleep(0.05)
     assert passes == [*["new"] * 3, "other", *["new"] * 3, "other", *["new"] * 2, "other"]
+
+
+async def test_jobs_whose_pass_was_interrupted_come_last_and_still_get_turns() -> None:
+    queue, passes = WorkQueue(), []
+    queue.lane = lambda key: Lane[key.namespace.upper()]
+
+    async def work(key: Key) -> None:
+        passes.append(key.namespace)
+
+    for number in range(2):
+        queue.add(Key("interrupted", f"{number}"))
+    for number in range(6):
+        queue.add(Key("other", f"{number}"))
+    async with working(queue, work, workers=1):
+        await asyncio.sleep(0.05)
+    assert passes == [*["other"] * 3, "interrupted", *["other"] * 3, "interrupted"]
+
+
+async def test_the_queue_is_crowded_when_a_key_waits_and_no_worker_is_free() -> None:
+    queue, go = WorkQueue(), asyncio.Event()
+
+    async def work(key: Key) -> None:
+        await go.wait()
+
+    async with working(queue, work):
+        for key in (A, B):
+            queue.add(key)
+            await asyncio.sleep(0.01)
+            queue.add(key)
+            assert not queue.crowded, "a key that a worker has is not waited for"
+        queue.add(Key("ns", "c"))
+        assert queue.crowded
+        go.set()
+        await asyncio.sleep(0.01)
+        assert not queue.crowded
 
 
 async def test_a_pass_that_is_due_in_time_is_enough() -> None:
