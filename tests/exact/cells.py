@@ -205,6 +205,7 @@ class Expected:
     anew: tuple[str, ...]
     stops: bool
     once: bool
+    unsized: bool  # Keras counts one step more where a process first finds the end of the input
     resized: bool  # another number of workers ends the training
     drawn: bool  # the undisturbed run has drawn its order by itself, so only the examples can be compared
 
@@ -228,6 +229,7 @@ def expected(cell: Cell) -> Expected:
         tuple(part.anew for part in parts if part.anew),
         any(part.stops for part in parts),
         source.once and cell.shape != "initial-epoch" and not apart,
+        source.unsized,
         cell.scaled_to > 0,
         source.drawn and not cell.seeded,
     )

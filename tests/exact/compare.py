@@ -71,24 +71,31 @@ def judge(cell: Cell, undisturbed: Path, disturbed: Path, failed: str) -> Verdic
         Difference("violation", str(each["violation"])) for each in told if each.get("violation")
     ]
     verdict.exact = not found
-    promised = expected(cell)
+    promised, starts_over = expected(cell), any(at.endswith("epoch 0 batch 0") for at in verdict.resumed)
     for each in found:
-        (verdict.told if _allowed(each, verdict.said, promised, told) else verdict.silent).append(each)
+        (verdict.told if _allowed(each, verdict.said, promised, told, starts_over) else verdict.silent).append(each)
     verdict.kinds = [
         f"{said} told, {promised.kind} promised"
-        for said in dict.fromkeys(verdict.said)
+        for said in dict.fromkeys(each for each, why in zip(verdict.said, verdict.reasons, strict=True) if _own(why))
         if said and not keeps(said, promised.kind)
     ]
     return verdict
 
 
-def _allowed(each: Difference, said: list[str], promised: Expected, told: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether somebody was told that this may differ."""
+def _allowed(
+    each: Difference, said: list[str], promised: Expected, told: Sequence[Mapping[str, Any]], starts_over: bool
+) -> bool:
+    """Whether somebody was told that this may differ. `starts_over`: a restart found neither copy nor backup."""
     if promised.resized and each.what not in ALWAYS - {"count"} | {"examples"}:
         return True  # the sums over another number of workers have other roundings, and each counts its own steps
     if promised.drawn and each.what not in ALWAYS | ({"examples"} if promised.once else set()):
         return True  # each job draws an order of its own
     named = {name for report in told for name in report.get("beginsAnew") or ()}
+    counts = {"totals", "count"} if promised.unsized else {"totals", "count", "batches"} if promised.stops else set()
+    stored = STORAGE in said and "callbacks" in named and (each.what in counts or each.what not in ALWAYS)
+    # docs/memory-backups.md says it of CSVLogger(append=True).
+    if stored or (each.what == "file" and "rows-more-" in each.text and starts_over):
+        return True
     anew = any(name in each for name in promised.anew for each in named)
     loose = anew or any(kind == ANEW or (kind in (EPOCH, STORAGE) and not promised.same) for kind in said)
     if not loose or each.what in {"failed", "violation", "position"}:
@@ -96,6 +103,11 @@ def _allowed(each: Difference, said: list[str], promised: Expected, told: Sequen
     if each.what == "examples":
         return ANEW in said or not promised.once
     return promised.stops or each.what not in ALWAYS
+
+
+def _own(reason: str) -> bool:
+    """Whether the reason for a kind is the program's, and not the machine's."""
+    return not reason.startswith("memory is short")
 
 
 def _positions(verdict: Verdict) -> list[Difference]:

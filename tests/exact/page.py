@@ -39,7 +39,11 @@ KINDS = {
         "the same bytes where the input starts the same at each epoch; otherwise other values",
         "the steps since the begin of the epoch",
     ),
-    STORAGE: ("at the last backup in the storage", "as with BackupAndRestore", "the steps since that backup"),
+    STORAGE: (
+        "at the last backup in the storage",
+        "as with BackupAndRestore alone: callbacks begin anew",
+        "the steps since that backup",
+    ),
 }
 BEHIND_KINDS = """
 With `launcher.memoryBackup.exactness: Required`, a training of the second kind resumes at the epoch. With `Preferred`,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,11 @@ def test_an_interrupted_training_reads_on_where_it_was(name: str, place: tuple[i
     assert kind_of(resumed).digest == kind_of(undisturbed).digest
     rest = read(resumed, position_of(resumed, *expected[place][1:]), *place)
     assert rest == {at: told for at, told in expected.items() if at >= place}
+
+
+def test_a_cache_in_another_file_is_the_same_input(tmp_path: Path) -> None:
+    one, other = (kind_of(handler(NUMBERS.cache(str(tmp_path / name)).batch(2))) for name in ("one", "other"))
+    assert (one.at, one.digest) == (STEP, other.digest)
 
 
 class Numbers(keras.utils.Sequence):  # type: ignore[misc]

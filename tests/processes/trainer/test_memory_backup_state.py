@@ -127,6 +127,68 @@ def test_metrics_go_on_inside_an_epoch(own: bool, all_own: bool, members: int, f
     ]
 
 
+class Lasting(keras.metrics.Metric):  # type: ignore[misc]
+    """A metric that keeps its value over the epochs."""
+
+    def __init__(self) -> None:
+        super().__init__(name="lasting")
+        self.total = self.add_weight(name="total", initializer="zeros")
+
+    def update_state(self, truth: Any, predicted: Any, sample_weight: Any = None) -> None:
+        self.total.assign_add(1.0)
+
+    def result(self) -> Any:
+        return self.total
+
+    def reset_state(self) -> None:
+        pass
+
+
+class WithLasting(keras.Sequential):  # type: ignore[misc]
+    """Its step uses none of Keras' own metrics, so only an evaluation creates their variables."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        self.lasting.update_state(*data)
+        return {}
+
+
+def with_lasting() -> Any:
+    made = WithLasting([keras.layers.Input((8,)), keras.layers.Dense(1)])
+    made.compile("sgd", "mse", metrics=["mae"])
+    return made
+
+
+def test_a_metric_that_lasts_is_restored_where_no_evaluation_has_made_those_of_keras() -> None:
+    first, second = with_lasting(), with_lasting()
+    state, restored = state_of(first), state_of(second)
+    first.lasting = Lasting()
+    first.lasting.total.assign(7.0)
+    first.evaluate(X[:3], X[:3, :1], verbose=0)
+    buffer = copied(state)
+    restored.restore_from(restored.views(buffer, 0), True, True)
+    assert restored.awaits_late(state.late()) is False, "metrics alone are no state without which no step is right"
+    assert restored.restore_late(state.late()) == METRICS
+    second.lasting = Lasting()  # by the first step
+    assert not restored.has_late(state.late())
+    assert restored.restore_late(state.late()) == ""
+    assert float(second.lasting.total) == 7.0
+    second.evaluate(X[:3], X[:3, :1], verbose=0)
+    assert restored.restore_late(state.late()) == ""
+
+
+def test_a_variable_that_a_callback_makes_at_the_begin_of_an_epoch_is_awaited() -> None:
+    first, second = model(), model()
+    state, restored = state_of(first), state_of(second)
+    first.late = tf.Variable(3.0, name="late")
+    buffer = copied(state)
+    restored.restore_from(restored.views(buffer, 0), True, True)
+    assert restored.awaits_late(state.late())
+    second.late = tf.Variable(0.0, name="late")
+    assert not restored.awaits_late(state.late())
+    assert restored.restore_late(state.late()) == ""
+    assert float(second.late) == 3.0
+
+
 def test_behind_the_begin_of_an_epoch_small_values_come_back_and_large_ones_only_if_it_is_asked_for() -> None:
     made = model(optimizer=keras.optimizers.Adam(0.5))
     state = state_of(made)

@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from . import copy_file, interval, room
-from .copy_report import OTHER_MEMBER, Report
+from .copy_report import OTHER_MEMBER, Report, without_copies
 from .copy_request import Request
-from .input_kind import STORAGE
 from .member_sums import Sums, Totals
 from .settings import SOURCE, Settings
 from .variable_values import Unsupported
@@ -86,6 +85,7 @@ class Copier:
         self._newest = -1  # the step of the newest copy of this process
         self._blocked = 0.0
         self.report = Report(settings.directory, settings.round)
+        self.not_stored: Sequence[str] = ()  # what a restart without a copy does not restore
         self.agreed = False  # all members make copies
         self.why_not = ""  # why there are none; "" while there are
         self.resumed: dict[str, Any] | None = None  # the head of the restored copy
@@ -408,8 +408,8 @@ class Copier:
     def end(self, why: str) -> None:
         """Make no more copies, and free their memory. `why`: for the log; "" if the training is over."""
         if why:
-            self._log(f"no backups in memory: {why}")
-            self.report.tell(resumesAt=STORAGE, resumesAtReason=why)
+            self._log(without_copies(why, self.not_stored))
+            self.report.tell_storage(why, self.not_stored)
         self.agreed, self.why_not = False, why
         self._views.clear()
         if self._reserving is not None:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from typing import Any
 
+from .input_kind import STORAGE
+
 NAME = "report.json"
+# What a restart of a `fit` without copies does not restore: BackupAndRestore saves the variables alone.
+NOT_STORED = ("callbacks", "random numbers", "the input, if it is shuffled or of unknown size")
 OTHER_MEMBER = "another member cannot"  # why this one makes no copies: the other one has a reason of its own
+
+
+def without_copies(why: str, anew: Sequence[str] = NOT_STORED) -> str:
+    """What the user is told of a training without copies, and what a restart from the storage does not restore."""
+    lost = f" (a restart from the storage does not restore: {', '.join(anew)})" if anew else ""
+    return f"no backups in memory: {why}{lost}"
 
 
 class Report:
@@ -28,6 +39,10 @@ class Report:
         """Change these fields, and write the report if it is another one now."""
         self._fields.update(fields)
         self._write()
+
+    def tell_storage(self, why: str, anew: Sequence[str]) -> None:
+        """Say that a restart resumes from the storage, as without backups in memory, and what begins anew there."""
+        self.tell(resumesAt=STORAGE, resumesAtReason=why, beginsAnew=list(anew))
 
     def tell_end(self, reason: str) -> None:
         """Say that there are no copies any more."""

@@ -21,6 +21,7 @@ from ..keras_hook import EPOCHS_DONE
 from . import copy_file, input_kind, random_numbers, stored_state, variable_count
 from .callback_state import CallbackStates
 from .copier import Copier, describe
+from .copy_report import NOT_STORED
 from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
 from .input_position import UNKNOWN, Position, can_skip, examples_in_a_step, pass_over, readers_of
 from .keras_state import METRICS, State
@@ -75,6 +76,7 @@ class Session:
         self.copier = Copier(
             settings, backup.workers, sums_over(strategy, backup.workers), totals_over(strategy, backup.workers), log
         )
+        self.copier.not_stored = NOT_STORED
         self.copier.report.tell()  # no longer what an earlier program has told
         self._replicas = int(strategy.num_replicas_in_sync)
         self._epoch = self._batch = self._step = 0
@@ -114,7 +116,7 @@ class Session:
             self.copier.cannot(why_not)
         not_at_step, anew = self.copier.agree([float(kind.at == EPOCH), float(kind.at == DRAWN_ANEW)])
         if not self.copier.agreed:
-            return self.copier.report.tell(resumesAt=STORAGE, resumesAtReason=self.copier.why_not)
+            return self.copier.report.tell_storage(self.copier.why_not, NOT_STORED)
         at = EPOCH if round(not_at_step) else DRAWN_ANEW if round(anew) else STEP
         if at == DRAWN_ANEW and self._settings.required:
             at = EPOCH
@@ -386,7 +388,12 @@ class Session:
             return
         if head.get("late") and not self._state.has_late(head) and self._position is not None:
             self._position.trace(self._model.train_function)  # it creates the variables
-        anew = self._state.restore_late(head)
+        self._late_waits = self._state.awaits_late(head)
+        if not self._late_waits:
+            self._restore_late(head, self._state)
+
+    def _restore_late(self, head: Mapping[str, Any], state: State) -> None:
+        anew = state.restore_late(head)
         if not self._batch:
             self._model.reset_metrics()  # as Keras has done, before the late ones were restored
         elif anew:
@@ -406,6 +413,8 @@ class Session:
         self._began_here, self._look_at = time.monotonic(), None
         self._first = self._batch
         if self._state is not None and self._states is not None:
+            if resumes and self._late_waits and self.copier.resumed is not None:
+                self._restore_late(self.copier.resumed, self._state)
             if resumes and self._batch and self.copier.agreed and self.copier.resumed is not None:
                 everything = self._states.overrides_epoch_begin()
                 self._state.restore_again(self.copier.resumed, everything=everything)
@@ -414,6 +423,7 @@ class Session:
             self._state.forget_restored()
 
     _first_epoch = True
+    _late_waits = False  # callbacks create some late variables at the begin of an epoch
     _program = ""  # its digest
     _readers: Sequence[int] = ()  # the iterators made of each dataset that draws an order, before this `fit`
 

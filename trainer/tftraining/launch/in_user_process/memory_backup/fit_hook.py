@@ -16,9 +16,8 @@ from ..keras_backup import CLASS, LegacyBackup, find_backup
 from ..surface import Part, Surface
 from . import input_position, random_numbers, variable_count
 from .copier import describe
-from .copy_report import Report
+from .copy_report import NOT_STORED, Report, without_copies
 from .fit import Session, Unsaved, log_once
-from .input_kind import STORAGE
 from .settings import Settings
 
 _SESSION = "_tftraining_memory_backup"
@@ -105,7 +104,7 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
         if session is not None:
             session.after_begin(getattr(self.model, "_training_state", None))
             if session.copier.why_not:
-                log_once(f"no backups in memory: {session.copier.why_not}")
+                log_once(without_copies(session.copier.why_not))
         setattr(self, _SESSION, session if session is not None and session.copier.agreed else None)
 
     @functools.wraps(end)
@@ -183,12 +182,14 @@ def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: A
 
 
 def _report_refusal(settings: Settings, why: str) -> None:
-    Report(settings.directory, settings.round).tell(reason=why, resumesAt=STORAGE, resumesAtReason=why)
+    report = Report(settings.directory, settings.round)
+    report.tell(reason=why)
+    report.tell_storage(why, NOT_STORED)
 
 
 def _refuse(settings: Settings, why: str) -> None:
     _report_refusal(settings, why)
-    log_once(f"no backups in memory: {why}")
+    log_once(without_copies(why))
 
 
 def _begin(settings: Settings, callbacks: Any) -> Session | None:

@@ -286,6 +286,8 @@ def _values(dataset: Any) -> Iterator[object]:
     for name, value in sorted(vars(dataset).items()):
         if name in ("_seed", "_seed2") and hasattr(dataset, OWN_SEED):
             continue  # it differs from member to member, and a copy may be of another one
+        if name == "_filename":
+            continue  # of `cache`: another file has the same elements
         if name == "_tensors":
             yield [[str(each.dtype), str(each.shape), _content(each)] for each in value]
         elif isinstance(value, tensor) and name != "_variant_tensor_attr":

@@ -38,7 +38,7 @@ class State:
         self._variables = self._early()
         variables_of(model)  # or the state that is no variable would be noticed only at the first copy
         self._values = VariableValues(self._variables, self._strategy)
-        self._late: VariableValues | None = None
+        self._late: list[VariableValues] = []  # Keras' own metrics are the second part
         self._late_variables: list[Any] = []
         self._text_bytes = TEXT_BYTES + EPOCH_BYTES * min(epochs, MOST_EPOCHS)
         self._before_late = self._values.size + callbacks.size + _aligned(self._text_bytes)
@@ -54,10 +54,13 @@ class State:
 
     def complete(self) -> None:
         """All late variables exist, as after the first step."""
-        known = {id(each) for each in self._variables}
-        self._late_variables = [each for each in self._collect() if id(each) not in known]
-        self._late = VariableValues(self._late_variables, self._strategy)
-        self.size = self._before_late + self._late.size
+        known, own = {id(each) for each in self._variables}, self._keras_metrics()
+        late = [each for each in self._collect() if id(each) not in known]
+        first = [each for each in late if id(each) not in own]
+        # An evaluation creates some of Keras' own, which a restarted program may not have made yet: they come last.
+        self._late_variables = [*first, *(each for each in late if id(each) in own)]
+        self._late = [VariableValues(each, self._strategy) for each in (first, self._late_variables[len(first) :])]
+        self.size = self._before_late + sum(each.size for each in self._late)
         self._created = variable_count.created()
 
     def grown(self) -> bool:
@@ -70,9 +73,7 @@ class State:
         self._created = created
         known = {id(each) for each in [*self._variables, *self._late_variables]}
         present = {id(each) for each in self._collect()}
-        package = type(self._model.optimizer).__module__.partition(".")[0]
-        own = [each for each in self._model.metrics if type(each).__module__.partition(".")[0] == package]
-        return bool(known - present or present - known - {id(each) for metric in own for each in metric.variables})
+        return bool(known - present or present - known - self._keras_metrics())
 
     def note_others(self, step: Any) -> None:
         """Note the values of variables that the `step`, a traced function, uses and that are no part of this state."""
@@ -93,30 +94,28 @@ class State:
 
     def gather(self, totals: Totals) -> None:
         """Learn the sums of the metrics over all members: a collective."""
-        late = self._late.local_sums() if self._late is not None else []
-        self._totals = totals([*self._values.local_sums(), *late])
+        self._totals = totals([each for part in (self._values, *self._late) for each in part.local_sums()])
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         """The parts of the copy in this buffer, from byte `start` on."""
         arrays = start + self._values.size
         text = arrays + self._callbacks.size
-        end = start + self._before_late
-        late = self._late.views(buffer, end) if self._late is not None else []
-        values = self._values.views(buffer, start)
-        return [values, self._callbacks.views(buffer, arrays), memoryview(buffer)[text:end], late, buffer, end]
+        end = late = start + self._before_late
+        values = [self._values.views(buffer, start)]
+        for part in self._late:
+            values.append(part.views(buffer, late))
+            late += part.size
+        return [values, self._callbacks.views(buffer, arrays), memoryview(buffer)[text:end], buffer, end]
 
     def copy_to(self, views: list[Any]) -> None:
         """Copy all parts into the buffer."""
-        values, arrays, text, late = views[:4]
-        self._values.copy_to(values)
-        if self._late is not None:
-            self._late.copy_to(late)
+        values, arrays, text = views[:3]
         totals, self._totals = self._totals, None
-        if totals is not None:
-            own = len(self._values.local_sums())
-            self._values.set_totals(values, totals[:own])
-            if self._late is not None:
-                self._late.set_totals(late, totals[own:])
+        rest = iter(totals or ())
+        for part, view in zip((self._values, *self._late), values):
+            part.copy_to(view)
+            if totals is not None:
+                part.set_totals(view, rest)
         told = {**self.told(), "arrays": self._callbacks.copy_arrays(arrays), "totals": totals is not None}
         data = json.dumps(told).encode()
         if _LENGTH.size + len(data) > self._text_bytes:
@@ -131,23 +130,32 @@ class State:
 
     def late(self) -> dict[str, Any]:
         """What the head of a copy says of its late variables: their signature, and whether not all are of metrics."""
-        if self._late is None or not self._late_variables:
-            return {"late": "", "lateState": False}
+        if not self._late_variables:
+            return {"late": "", "lateFirst": "", "lateState": False}
         metrics = {id(each) for each in self._metrics()}
         more = any(id(each) not in metrics for each in self._late_variables)
-        return {"late": self._late.signature(), "lateState": more}
+        first, own = (each.signature() for each in self._late)
+        return {"late": first + own, "lateFirst": first, "lateState": more}
 
     def has_late(self, head: Mapping[str, Any]) -> bool:
         """Whether the late variables of the copy with this head exist already."""
         self.complete()
         return bool(self.late()["late"] == head.get("late"))
 
+    def _late_of(self, head: Mapping[str, Any]) -> int:
+        """How many parts of the late variables of the copy with this head exist, of two."""
+        return 2 if self.has_late(head) else int(self.late()["lateFirst"] == head.get("lateFirst"))
+
+    def awaits_late(self, head: Mapping[str, Any]) -> bool:
+        """Whether late variables of the copy with this head, beside metrics, do not exist yet."""
+        return bool(head.get("lateState")) and not self._late_of(head)
+
     def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:
         """Restore the variables of model and optimizer; `restore_late` and `restored` are for the rest."""
         values, arrays, text = views[:3]
         told = json.loads(bytes(text[_LENGTH.size : _LENGTH.size + _LENGTH.unpack_from(text)[0]]))
         sums = way_of_sums(own, all_own, has_totals=told["totals"])
-        self._values.restore_from(values, sums)
+        self._values.restore_from(values[0], sums)
         self._callbacks.take_arrays(arrays, told["arrays"])
         self._random.resume(told["random"])
         self._restored = (views, told, sums, not all_own and not told["totals"])
@@ -161,26 +169,32 @@ class State:
         if nothing does. LookupError if it is more than metrics."""
         if self._restored is None:
             return ""
-        views, _, sums, lacks_sums = self._restored
-        if head.get("late"):
-            if self.has_late(head) and self._late is not None:
-                self._late.restore_from(self._late.views(views[4], views[5]), sums)
-            elif head.get("lateState"):
-                raise LookupError("the first step has created other variables than in the training of the copy")
-            else:
-                return METRICS
-        return METRICS if lacks_sums and self._has_sums() else ""
+        _, _, sums, lacks_sums = self._restored
+        if self.awaits_late(head):
+            raise LookupError("the first step has created other variables than in the training of the copy")
+        parts = self._restore_parts(head, sums)
+        anew = not parts or any(each.size for each in self._late[parts:])
+        return METRICS if anew or (lacks_sums and self._has_sums()) else ""
+
+    def _restore_parts(self, head: Mapping[str, Any], sums: str) -> int:
+        """Restore the late variables that exist; how many parts of them."""
+        assert self._restored is not None
+        buffer, start = self._restored[0][3:]
+        parts = self._late_of(head)
+        for part in self._late[:parts]:
+            part.restore_from(part.views(buffer, start), sums)
+            start += part.size
+        return parts
 
     def restore_again(self, head: Mapping[str, Any], *, everything: bool) -> None:
         """Restore the small values once more, or `everything`, behind what callbacks do at the begin of an epoch."""
         if self._restored is not None:
             views, _, sums, _ = self._restored
-            self._values.restore_from(views[0], sums, but_large=not everything)
-            if head.get("late") and self.has_late(head) and self._late is not None:
-                self._late.restore_from(self._late.views(views[4], views[5]), sums)
+            self._values.restore_from(views[0][0], sums, but_large=not everything)
+            self._restore_parts(head, sums)
 
     def _has_sums(self) -> bool:
-        return bool(self._values.local_sums() or (self._late is not None and self._late.local_sums()))
+        return any(each.local_sums() for each in (self._values, *self._late))
 
     def forget_restored(self) -> None:
         """Nothing of the restored copy is used any more."""
@@ -189,6 +203,12 @@ class State:
     def _metrics(self) -> list[Any]:
         found = [each for metric in self._model.metrics for each in metric.variables]
         return list({id(each): each for each in found}.values())
+
+    def _keras_metrics(self) -> set[int]:
+        """The identities of the variables of Keras' own metrics."""
+        package = type(self._model.optimizer).__module__.partition(".")[0]
+        own = [each for each in self._model.metrics if type(each).__module__.partition(".")[0] == package]
+        return {id(each) for metric in own for each in metric.variables}
 
     def _early(self) -> list[Any]:
         """The variables of model and optimizer, each once: the same at the begin of each such `fit`."""

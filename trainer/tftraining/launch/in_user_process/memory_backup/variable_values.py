@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 ALIGNMENT = 64
@@ -91,8 +91,8 @@ class VariableValues:
         """For each sum over the members, the part of this member."""
         return [sum(part.numpy() for part in self._local(each)) for each in self._sums]
 
-    def set_totals(self, views: list[Any], totals: Sequence[Any]) -> None:
-        """Copy the sums over all members into the buffer."""
+    def set_totals(self, views: list[Any], totals: Iterable[Any]) -> None:
+        """Copy the sums over all members into the buffer: of an iterator, as many as there are of these variables."""
         for view, total in zip(views[len(self._parts) :], totals):
             view[...] = total
 
