@@ -236,7 +236,7 @@ class Reconciler:
             memory.refusal = self._refusal_of(job, error, memory.refusal)
             self._queue.add(job.key)
         else:
-            if step.creates:
+            if step.creates or step.auxiliary_objects:
                 memory.refusal = None
                 self._queue.add(job.key)
             if turn.over:

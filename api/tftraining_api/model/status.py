@@ -8,7 +8,7 @@ import msgspec
 
 from tftraining.launch.roles import CHIEF, WORKER
 from tftraining_api.model.indexes import chosen
-from tftraining_api.model.spec import Frozen, JobSpec
+from tftraining_api.model.spec import Frozen, JobSpec, Storage
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -76,7 +76,7 @@ class SameFailure(Frozen, frozen=True):
 class Restarts(Frozen, frozen=True):
     """The restarts so far. The fields from `budget_used` on are for the budget and the back-off: `pod_failures` is the
     part of `counted` that no launcher can count; `epoch` and `checkpoint` are those at the last restart, to measure
-    progress by."""
+    progress by. `restarted_at` is the last request for a restart that was answered."""
 
     counted: int = 0
     disruptions: int = 0
@@ -88,6 +88,7 @@ class Restarts(Frozen, frozen=True):
     epoch: int | None = None
     checkpoint: int | None = None
     same_failure: SameFailure | None = None
+    restarted_at: str | None = None
 
 
 class LastRestart(Frozen, frozen=True):
@@ -176,11 +177,13 @@ class History(Frozen, frozen=True):
 
 
 class Cleanup(Frozen, frozen=True):
-    """The result of the cleanup of temporary save directories."""
+    """The result of the cleanup of temporary save directories. `storage` is the one that the pods of a suspended job
+    have written: spec.storage may change in the suspension."""
 
     removed: int | None = None
     message: str | None = None
     failed_attempts: int = 0
+    storage: Storage | None = None
 
 
 class CodeStatus(Frozen, frozen=True):

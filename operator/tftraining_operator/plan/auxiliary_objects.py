@@ -1,8 +1,9 @@
 """The objects beside the pods of a job, apart from its Service: the launchers' Secret, the NetworkPolicy, the PodGroup.
 
 NetworkPolicy and PodGroup are created, or brought up to date, before any pod that they concern. So nobody watches them,
-and a job that runs never changes them. They are deleted with the Service at the job's end; the PodGroup also with the
-pods of a suspended job. The job owns them: objects that a crash of the operator leaves go with the job.
+and a job that runs changes them only when its gang shrinks. They are deleted with the Service at the job's end; the
+PodGroup also with the pods of a suspended job; the NetworkPolicy before pods on the host's network, which it would not
+protect. The job owns them: objects that a crash of the operator leaves go with the job.
 
 The Secret has the key by which launchers know each other. Launchers read the key once and show it to nobody, and the
 operator may not read Secrets: nobody can create the same one again. So a pod that joins running launchers is created
@@ -31,14 +32,17 @@ def plan_auxiliary_objects(context: Context, draft: Draft) -> Draft:
     While a pod is refused they are not written again: they existed before the pod was asked for.
     """
     groups, policies = _pod_groups(context), _network_policies(context)
+    unwanted = policies if on_host_network(context.spec) else ()
     if draft.step.delete_service:
         return draft.but(delete_auxiliary_objects=policies + groups)
     if any(pod["metadata"]["labels"][LABEL_ROLE] != CLEANUP for pod in draft.step.create_pods):
-        again = asked_for_a_pod(context.observed.refusal)
-        return draft if again else draft.but(auxiliary_objects=policies + groups)
-    if draft.status.phase == "Suspended" and draft.step.delete_pods:
+        if asked_for_a_pod(context.observed.refusal):
+            return draft
+        wanted = tuple(each for each in policies if not unwanted) + groups
+        return draft.but(auxiliary_objects=wanted, delete_auxiliary_objects=unwanted)
+    if _leaves_pod_group(context, draft):
         return draft.but(delete_auxiliary_objects=groups)
-    return draft
+    return draft.but(auxiliary_objects=groups) if _shrinks_pod_group(context, draft) else draft
 
 
 def split_missing_secret(context: Context) -> Context:
@@ -78,6 +82,22 @@ def _in_use(draft: Draft) -> bool:
     return any((pod.node or pod.running) and not pod.ended for pod in draft.gang.members.values())
 
 
+def _leaves_pod_group(context: Context, draft: Draft) -> bool:
+    """Whether a suspension deletes the PodGroup now: with the pods, and again as long as that was refused. The message
+    tells of a refusal before the operator was started."""
+    if draft.status.phase != "Suspended":
+        return False
+    told = f"{context.job.status.message or ''} {' '.join(context.observed.refused_changes)}"
+    return bool(draft.step.delete_pods) or "DELETE podgroup/" in told
+
+
+def _shrinks_pod_group(context: Context, draft: Draft) -> bool:
+    """Whether pods leave a gang that trains on: a PodGroup that asks for as many as before would place no successor."""
+    refusal = context.observed.refusal
+    again = refusal is not None and refusal.child.startswith("podgroup/") and refusal.retry_at <= context.now
+    return bool(draft.gang.surplus) and (bool(draft.step.delete_pods) or again) and draft.status.phase != "Suspended"
+
+
 def _pod_groups(context: Context) -> tuple[Manifest, ...]:
     group = context.spec.pod_group
     return () if group is None else (pod_group(context.job, context.spec, group),)
@@ -85,4 +105,4 @@ def _pod_groups(context: Context) -> tuple[Manifest, ...]:
 
 def _network_policies(context: Context) -> tuple[Manifest, ...]:
     selector = context.operator_selector
-    return () if selector is None or on_host_network(context.spec) else (network_policy(context.job, selector),)
+    return () if selector is None else (network_policy(context.job, selector),)

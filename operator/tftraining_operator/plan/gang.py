@@ -119,6 +119,12 @@ def accepted_templates(job: Job, observed: Observed) -> dict[str, str]:
     return {**job.status.accepted_templates, **{role: present for role in ROLES if role in there}}
 
 
+def answered_request(status: Status, observed: Observed) -> str | None:
+    """status.restarts.restartedAt: the last request that pods were created after."""
+    attempt = [pod.restarted_at for pod in observed.replicas if pod.restarted_at and pod.attempt == status.attempt]
+    return attempt[0] if attempt else status.restarts.restarted_at
+
+
 def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted_at: str = "") -> Gang:
     """Sort the observed pods for the attempt in `status`, in time linear in the number of replicas and pods. A job
     without a valid spec has no gang. `restarted_at` is the job's request for a restart."""
@@ -162,7 +168,7 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted
         elastic=elastic,
         resized=not elastic and not reshaped and bool(sizes - {spec.gang_size}),
         outdated=reshaped or any(pod.template_hash not in ("", fingerprint) for pod in gang),
-        restart_requested=bool(restarted_at) and is_restart_requested(gang, restarted_at),
+        restart_requested=bool(restarted_at) and is_restart_requested(gang, restarted_at, status.restarts.restarted_at),
     )
 
 

@@ -21,7 +21,7 @@ from tftraining_operator.plan.creation_errors import reject_pod_template
 from tftraining_operator.plan.deadlines import admitted_since, check_deadlines
 from tftraining_operator.plan.end import reject_spec
 from tftraining_operator.plan.evaluator import replace_evaluator
-from tftraining_operator.plan.gang import accepted_templates, attempt_of
+from tftraining_operator.plan.gang import accepted_templates, answered_request, attempt_of
 from tftraining_operator.plan.interrupted_deletions import finish_deletions
 from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
@@ -120,8 +120,8 @@ def _with_evaluator(_: Context, draft: Draft) -> bool:
 
 
 def _writes_auxiliary_objects(context: Context, draft: Draft) -> bool:
-    step, suspends = draft.step, draft.status.phase == "Suspended" and draft.step.delete_pods
-    return context.job.spec is not None and bool(step.create_pods or step.delete_service or suspends)
+    changes = draft.status.phase == "Suspended" or draft.gang.surplus
+    return context.job.spec is not None and bool(draft.step.create_pods or draft.step.delete_service or changes)
 
 
 def _with_refused_writes(context: Context, _: Draft) -> bool:
@@ -210,9 +210,11 @@ def _begun(job: Job, observed: Observed, now: datetime) -> Status:
     status = msgspec.structs.replace(status, observed_generation=job.generation)
     if status.terminal:
         return status
+    status = msgspec.structs.replace(status, attempt=attempt_of(status, observed))
+    answered = answered_request(status, observed)
     return msgspec.structs.replace(
         status,
-        attempt=attempt_of(status, observed),
+        restarts=msgspec.structs.replace(status.restarts, restarted_at=answered),
         selector=selector(job.key.name),
         admitted_time=admitted_since(status, observed, now),
         accepted_templates=accepted_templates(job, observed),

@@ -79,13 +79,15 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
     refilled = has_progressed and spec.restart_policy.budget_reset == "OnProgress"
     free = not incident.charged and incident.reason not in ASKED_FOR
     in_a_row = (incident.charged or free) and not incident.missed
+    # A person who asks for a restart does not wait for the back-off of earlier failures.
+    begins_anew = has_progressed or incident.reason in ASKED_FOR
     return msgspec.structs.replace(
         old,
         counted=old.counted + incident.charged,
         disruptions=old.disruptions + (free and not incident.failed),
         recreated=old.recreated + 1,
         budget_used=(0 if refilled else old.budget_used) + incident.charged,
-        without_progress=(0 if has_progressed else old.without_progress) + in_a_row,
+        without_progress=(0 if begins_anew else old.without_progress) + in_a_row,
         pod_failures=old.pod_failures + by_pod,
         epoch=status.progress.epoch if status.progress else old.epoch,
         checkpoint=_newest_checkpoint(status),

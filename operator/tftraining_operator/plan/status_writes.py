@@ -43,13 +43,14 @@ def _turn(training: int) -> timedelta:
 def is_written(old: Status, new: Status) -> bool:
     """Whether there is nothing to write. The history is written with the progress and never alone: an API server whose
     definition of the resource is older drops it from every write. So is the place where a restart resumes, which the
-    condition MemoryBackup tells too."""
+    condition MemoryBackup tells too; and the last answered request for a restart, which the pods tell."""
     before = old.progress.backup if old.progress is not None else None
     progress = new.progress
     if before is not None and progress is not None and progress.backup is not None:
         backup = msgspec.structs.replace(progress.backup, resumes_at=before.resumes_at)
         progress = msgspec.structs.replace(progress, backup=backup)
-    return msgspec.structs.replace(new, history=old.history, progress=progress) == old
+    restarts = msgspec.structs.replace(new.restarts, restarted_at=old.restarts.restarted_at)
+    return msgspec.structs.replace(new, history=old.history, progress=progress, restarts=restarts) == old
 
 
 def is_progress(old: Status, new: Status) -> bool:

@@ -16,7 +16,7 @@ from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.no_progress import no_progress_over
 from tftraining_operator.plan.step import Event
 from tftraining_operator.plan.success_policy import check_success
-from tftraining_operator.plan.workertemp_cleanup import remove_workertemp
+from tftraining_operator.plan.workertemp_cleanup import BY_HAND, cleaned_storage, is_decided, remove_workertemp
 
 SUSPENDED = ("Suspended", "spec.runPolicy.suspend is true; set it to false to resume")
 RESUMED = ("Resumed", "spec.runPolicy.suspend is false")
@@ -32,6 +32,9 @@ def suspend(context: Context, draft: Draft) -> Draft:
     """The draft without pods; it replaces every decision of the stages before, except the end of the job."""
     draft = Draft.of(context, _suspended(context, draft))
     if context.status.phase != "Suspended":
+        before = context.status.cleanup or Cleanup()
+        written = Cleanup(removed=before.removed, storage=context.spec.storage)
+        draft = draft.with_status(cleanup=written) if draft.status.replicas and context.spec.storage else draft
         draft = draft.with_events(Event("Normal", "Suspended", draft.status.message or ""))
     if draft.status.replicas:
         draft = remove_workertemp(context, draft)
@@ -59,8 +62,11 @@ def resume(context: Context, draft: Draft) -> Draft:
         cleanup=Cleanup(removed=old.cleanup.removed) if old.cleanup else None,
     )
     status = without_condition(with_condition(status, "Suspended", "False", RESUMED, context.now), "Cleaned")
-    event = Event("Normal", "Resumed", "resuming: creating the pods")
-    return draft.restarted_from(context, status).with_events(event)
+    events = [Event("Normal", "Resumed", "resuming: creating the pods")]
+    if old.replicas and not is_decided(old) and cleaned_storage(context.spec, old) != context.spec.storage:
+        left = f"resumed in another storage before that of the earlier pods was cleaned; {BY_HAND} there"
+        events.append(Event("Warning", "CleanupFailed", left))
+    return draft.restarted_from(context, status).with_events(*events)
 
 
 def _suspended(context: Context, draft: Draft) -> Status:

@@ -11,7 +11,7 @@ import msgspec
 
 from tftraining.launch.roles import WORKER
 from tftraining_api.manifests.cleanup_pod import CleanupTask, cleanup_pod
-from tftraining_api.model.spec import Frozen, JobSpec
+from tftraining_api.model.spec import Frozen, JobSpec, Storage
 from tftraining_api.model.status import Cleanup, Counts, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.observed import Pod
@@ -22,6 +22,7 @@ from tftraining_operator.plan.step import Event
 TRIES = 3
 PAUSE = timedelta(seconds=5)
 LIMIT = timedelta(minutes=10)
+BY_HAND = "remove directories named workertemp_<index> from the save directories by hand"
 
 
 def remove_workertemp(context: Context, draft: Draft) -> Draft:
@@ -29,14 +30,15 @@ def remove_workertemp(context: Context, draft: Draft) -> Draft:
     spec, status, pod = context.job.spec, draft.status, context.observed.cleanup
     if is_decided(status):
         return draft.with_deletions((pod,)) if pod else draft
-    if spec is None or spec.storage is None or not indices(spec, status):
+    storage = cleaned_storage(spec, status)
+    if spec is None or storage is None or not indices(spec, status):
         return _end(context, draft, "nothing to remove")
     if pod is not None:
         return _watch(context, draft, pod)
     if context.now >= _deadline(context, status):
         return _give_up(context, draft, f"not finished after {LIMIT.seconds // 60} minutes")
     tries = status.cleanup.failed_attempts if status.cleanup else 0
-    task = CleanupTask(spec.storage, indices(spec, status), spec.launcher.image or context.image, tries + 1)
+    task = CleanupTask(storage, indices(spec, status), spec.launcher.image or context.image, tries + 1)
     return _try(context, draft, spec, task)
 
 
@@ -44,6 +46,12 @@ def indices(spec: JobSpec, status: Status) -> tuple[int, ...]:
     """The indices of the non-chief workers, up to the highest one ever used; TensorFlow names directories by them."""
     highest = status.replicas.get(WORKER, Counts(highest=-1)).highest
     return tuple(range(1 if spec.chief.role == WORKER else 0, highest + 1))
+
+
+def cleaned_storage(spec: JobSpec | None, status: Status) -> Storage | None:
+    """The storage that the pods have written."""
+    known = status.cleanup.storage if status.cleanup else None
+    return known or (spec.storage if spec else None)
 
 
 def is_decided(status: Status) -> bool:
@@ -160,7 +168,7 @@ def _end(context: Context, draft: Draft, message: str) -> Draft:
 
 
 def _give_up(context: Context, draft: Draft, message: str) -> Draft:
-    message = f"{message}; remove directories named workertemp_<index> from the save directories by hand"
+    message = f"{message}; {BY_HAND}"
     status = _with_cleanup(draft.status, message=message)
     draft = draft.but(status=with_condition(status, "Cleaned", "False", ("CleanupFailed", message), context.now))
     return draft.with_events(Event("Warning", "CleanupFailed", message))

@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.support.simulated_cluster.suspension import resume, suspend
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.manifests.pod import pod
 from tftraining_api.manifests.pod_group import pod_group
@@ -135,6 +136,41 @@ def test_the_group_grows_with_the_gang() -> None:
     assert cluster.api.auxiliary_objects[GROUP]["spec"]["minMember"] == 3
 
 
+def test_the_group_shrinks_with_a_gang_that_trains_on() -> None:
+    cluster = SimulatedCluster(grouped(a_launched_job().workers(3))).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 2)
+    cluster.run_timers()
+    assert cluster.pods == ["worker-0", "worker-1"] and cluster.status.attempt == 1
+    assert cluster.api.auxiliary_objects[GROUP]["spec"]["minMember"] == 2
+    before = len(cluster.api.writes)
+    assert len(cluster.wait(600).run_timers().api.writes) == before
+
+
+def test_a_group_that_cannot_shrink_yet_is_asked_again() -> None:
+    cluster = SimulatedCluster(grouped(a_launched_job().workers(3))).run()
+    cluster.api.edit("replicaSpecs.worker.replicas", 2)
+    cluster.api.refusals[GROUP] = (500, "not now")
+    cluster.settle()
+    del cluster.api.refusals[GROUP]
+    cluster.settle().wait(1.5).run_timers()
+    assert cluster.api.auxiliary_objects[GROUP]["spec"]["minMember"] == 2
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["one operator", "a new operator"])
+def test_a_suspension_deletes_the_group_though_that_was_refused_once(restarted: bool) -> None:
+    cluster = suspend(SimulatedCluster(grouped(a_launched_job())).run())
+    cluster.api.refusals[f"DELETE {GROUP}"] = (500, "not now")
+    cluster.run()
+    assert cluster.pods == [] and GROUP in cluster.api.auxiliary_objects
+    assert cluster.status.message is not None and "not now" in cluster.status.message
+    cluster.api.refusals.clear()
+    if restarted:
+        cluster.forget()
+    cluster.wait(2).run_timers()
+    assert GROUP not in cluster.api.auxiliary_objects
+    assert cluster.status.message is not None and "not now" not in cluster.status.message
+
+
 def test_a_group_that_was_asked_for_in_a_suspension_that_nobody_saw() -> None:
     cluster = SimulatedCluster(a_job()).run()
     cluster.api.edit("runPolicy.scheduling", {"podGroup": {"apiVersion": VOLCANO}})
@@ -174,6 +210,17 @@ def test_no_policy_where_a_pod_is_on_its_nodes_network(role: str) -> None:
     # Its packets would come from the node's address, and be kept from the others.
     template = {"spec": {"hostNetwork": True, "containers": [{"name": "tensorflow", "image": "x", "command": ["c"]}]}}
     assert guarded(a_job().chief().role(role, template=template)).run().api.auxiliary_objects == {}
+
+
+def test_the_nodes_network_chosen_in_a_suspension_takes_the_policy_away_and_back() -> None:
+    cluster = suspend(guarded(a_launched_job()).run()).run()
+    cluster.api.edit("template.spec.hostNetwork", True)
+    assert resume(cluster).run().api.auxiliary_objects == {}
+    writes = cluster.api.writes
+    assert writes.index(f"delete {POLICY}") < len(writes) - writes[::-1].index("create pod/mnist-worker-0")
+    suspend(cluster).run()
+    cluster.api.edit("template.spec.hostNetwork", False)
+    assert list(resume(cluster).run().api.auxiliary_objects) == [POLICY]
 
 
 def test_a_job_that_runs_is_not_given_a_policy_by_a_new_version() -> None:

@@ -93,6 +93,32 @@ def test_a_removed_annotation_asks_for_nothing() -> None:
     assert ask(cluster, "once").run_timers().status.attempt == 2
 
 
+@MODES
+@pytest.mark.parametrize("lost", [["worker-0"], ["worker-0", "worker-1"]], ids=["a pod", "every pod"])
+def test_a_request_that_was_answered_asks_for_nothing_though_pods_were_replaced_without_it(
+    new_job: NewJob, lost: list[str]
+) -> None:
+    cluster = ask(SimulatedCluster(new_job()).run(), "once").run()
+    del cluster.api.job["metadata"]["annotations"]
+    attempt = cluster.delete(*lost).run_timers().status.attempt
+    assert "" in stamps(cluster), "replaced while nothing was asked for"
+    cluster.forget()
+    assert ask(cluster, "once").run_timers().status.attempt == attempt
+    assert ask(cluster, "twice").run_timers().status.attempt == attempt + 1
+
+
+@MODES
+def test_a_request_does_not_wait_for_the_back_off_of_earlier_failures(new_job: NewJob) -> None:
+    cluster = SimulatedCluster(new_job().max_restarts(9)).run()
+    for _ in range(5):
+        cluster.kubelet.exit(cluster.name("worker-1"), 1, "", "")
+        cluster.run_timers()
+    assert cluster.status.restarts.without_progress == 5
+    asked = cluster.now
+    ask(cluster, "now").run()
+    assert (cluster.status.phase, cluster.now, stamps(cluster)) == ("Running", asked, {"now"})
+
+
 def test_a_request_is_kept_within_bounds() -> None:
     cluster = ask(SimulatedCluster(a_job()).run(), "x" * 5000).run()
     assert stamps(cluster) == {"x" * 64} and cluster.run_timers().status.attempt == 2

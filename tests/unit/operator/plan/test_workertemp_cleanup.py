@@ -235,3 +235,37 @@ def test_a_job_that_expires_is_cleaned_first(job: JobBuilder) -> None:
     until_it_cleans(cluster)
     assert not cluster.api.gone, "its directories are not removed yet"
     assert ended(cluster).api.gone
+
+
+OTHER = {"volume": {"persistentVolumeClaim": {"claimName": "other"}}}
+
+
+@pytest.mark.parametrize("after", [OTHER, None], ids=["another claim", "no storage"])
+def test_a_suspended_jobs_storage_is_cleaned_though_the_spec_names_another_by_then(after: dict[str, object]) -> None:
+    cluster = SimulatedCluster(a_job().storage(directory="first")).run()
+    suspended(cluster)
+    cluster.settle()
+    cluster.api.edit("storage", after)
+    cluster = until_it_cleans(cluster)
+    claims = [each.get("persistentVolumeClaim") for each in cluster.api.pods["mnist-cleanup"]["spec"]["volumes"]]
+    assert claims == [{"claimName": "training"}]
+    assert "/training/first" in command(cluster)
+    cluster.exit("cleanup", code=0, message='{"removed": 2}').run()
+    assert (cleaned(cluster).status, cluster.pods) == ("True", [])
+    cluster.api.edit("runPolicy.suspend", False)
+    cluster.run().exit("worker-0", code=0)
+    if after:
+        cluster = until_it_cleans(cluster)
+        assert "/training/mnist" in command(cluster), "the next pods have written the other storage"
+
+
+def test_a_job_that_is_resumed_in_another_storage_tells_what_is_left_in_the_first() -> None:
+    cluster = SimulatedCluster(a_job().storage()).run()
+    suspended(cluster)
+    cluster.settle()
+    cluster.api.edit("storage", OTHER)
+    cluster.api.edit("runPolicy.suspend", False)
+    cluster.run()
+    assert cluster.status.phase == "Running"
+    (told,) = [each.message for each in cluster.events if each.reason == "CleanupFailed"]
+    assert told.startswith("resumed in another storage before")
