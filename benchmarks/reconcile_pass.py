@@ -110,7 +110,7 @@ class Job:
 
 def _children(api: Accepting) -> Children:
     stand_in = cast(Api, api)
-    return Children(stand_in, ChildStore(), ChildStore(), NodeStore(stand_in, lambda name: None))
+    return Children(stand_in, ChildStore(), ChildStore(), NodeStore(stand_in))
 
 
 def cpu_ms(work: Callable[[], object], times: int) -> float:

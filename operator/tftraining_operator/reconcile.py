@@ -31,6 +31,7 @@ from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of
+from tftraining_operator.plan.look_first import must_look
 from tftraining_operator.plan.status_writes import due, is_progress, is_written, longest_delay
 from tftraining_operator.plan.step import Planner, Step
 
@@ -46,6 +47,7 @@ class _Memory(msgspec.Struct):
     uid: str
     generation: int
     written: datetime
+    looked: bool = False
     refusal: Refusal | None = None
     refused_changes: dict[str, Refusal] = msgspec.field(default_factory=dict)
     interrupted: bool = False
@@ -130,14 +132,13 @@ class Reconciler:
         memory.interrupted = False
         if memory.refusal is not None and self._quotas.has_room(key):
             memory.refusal = msgspec.structs.replace(memory.refusal, retry_at=now)
-        observed = msgspec.structs.replace(
-            self._children.observe(job),
-            refusal=memory.refusal,
-            refused_changes=memory.refused_changes,
-            launcher_report=self._launcher_reports.last_report(key),
-            launcher_silent=self._launcher_reports.is_silent(key),
-        )
+        observed = self._observe(job, memory)
         step = await self._decide(job, observed, now)
+        if must_look(job, step, memory.looked):
+            await self._children.look(job)
+            memory.looked = True
+            observed = self._observe(job, memory)
+            step = await self._decide(job, observed, now)
         self._launcher_reports.follow(key, launcher_endpoint(job, step.status, observed.pods))
         due_at = due(job, step.status, memory.written, self._launcher_reports.followed)
         # `written <= now`: a clock that was set back must not delay the status until the clock has caught up.
@@ -157,6 +158,15 @@ class Reconciler:
         if step.requeue_at is not None:
             self._queue.add_after(key, (step.requeue_at - self.clock()).total_seconds())
 
+    def _observe(self, job: Job, memory: _Memory) -> Observed:
+        return msgspec.structs.replace(
+            self._children.observe(job),
+            refusal=memory.refusal,
+            refused_changes=memory.refused_changes,
+            launcher_report=self._launcher_reports.last_report(job.key),
+            launcher_silent=self._launcher_reports.is_silent(job.key),
+        )
+
     async def _decide(self, job: Job, observed: Observed, now: datetime) -> Step:
         """The next step. Planning for a large gang takes 0.1 s on a slow machine: a thread does it, so the event loop
         stays responsive. One thread at a time: several would all compete with the event loop."""
@@ -171,7 +181,9 @@ class Reconciler:
         their writes where it refused the old ones."""
         memory = self._memories.get(job.key)
         if memory is None or (memory.uid, memory.generation) != (job.uid, job.generation):
-            memory = self._memories[job.key] = _Memory(job.uid, job.generation, now)
+            # The children of a new job are known from the answers to their creation.
+            looked = job.status.phase == "Pending" or (memory is not None and memory.uid == job.uid and memory.looked)
+            memory = self._memories[job.key] = _Memory(job.uid, job.generation, now, looked)
         return memory
 
     async def _write(self, raw: Manifest, job: Job, step: Step, memory: _Memory) -> bool:

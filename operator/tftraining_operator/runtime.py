@@ -161,7 +161,7 @@ class Operator:
         self.kopf_sessions = KopfSessions(api.requests, internals.answered)
         internals.queue_depth, internals.failing_jobs = (lambda: self.queue.depth), (lambda: self.queue.failing)
         internals.watch_ages, self.queue.waited = self._watch_ages, internals.waited
-        self._nodes = NodeStore(api, self._node_changed)
+        self._nodes = NodeStore(api)
         self._children = Children(api, ChildStore(), ChildStore(), self._nodes)
         self._events = Events(api, settings.identity, internals.dropped)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
@@ -217,7 +217,6 @@ class Operator:
         }
         parts["the event loop probe"] = operator._metrics.internals.probe_event_loop()
         parts["the ages of the jobs' watches"] = operator.kopf_sessions.ages.sample_until_cancelled()
-        parts["the node lookup"] = operator._nodes.run()
         if operator._elector is not None:
             parts[ELECTION] = operator._elect(operator._elector)
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}

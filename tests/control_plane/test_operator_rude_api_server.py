@@ -11,6 +11,7 @@ from typing import ClassVar
 import pytest
 
 from testbed.shell import LabError
+from tests.control_plane.test_operator_leader_election import ELECTION, LEASE
 from tests.control_plane.test_operator_observability import watch_ages
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.installation import install_crd, operator_kubeconfig
@@ -205,17 +206,73 @@ def test_watches_that_say_nothing_any_more(rude: Rude) -> None:
     """Connections stay open, and no byte comes: the operator opens others by itself."""
     job = rude.job()
     job.run()
-    rude.proxy.frozen = True
+    rude.proxy.frozen = ""
     job.fail_pod("job-worker-1")
     late = rude.job("late")
     rude.most(seconds=60, requests=20)
     ages = watch_ages(rude.operator)
     assert all(ages[f"{each} in all namespaces"] > 50 for each in ("jobs", "pods", "services")), ages
     wait_until(lambda: has_watched_again(rude.proxy), "the watches are opened again", 60)
-    rude.proxy.frozen = False
+    rude.proxy.frozen = None
     wait_until(lambda: len(job.pods(attempt=2)) == 2, "the failure is found", 60)
     late.run()
     assert rude.operator.get("healthz")[0] == 200
+
+
+def has_read(proxy: RudeProxy, path: str) -> bool:
+    return any((each.method, each.path) == ("GET", path) for each in list(proxy.requests))
+
+
+def test_a_node_is_not_given_up_because_its_watch_is_silent(rude: Rude, node: Node) -> None:
+    """The last word of the watch is that the node is not ready; it is, for all the time after."""
+    job = TrainingJob(rude.plane, rude.namespace)
+    job.create({"spec.restartPolicy.mode": "InPlace", "spec.runPolicy": {"nodeLostSeconds": 2}})
+    job.wait_for_pods(attempt=1)
+    job.bind_pod("job-worker-0")
+    job.bind_pod("job-worker-1", node.name)
+    before = {name: each["metadata"]["uid"] for name, each in job.run().items()}
+    node.tell("Unknown")
+    job.wait_for("Running", reason="NodeNotReady", ready="1/2")
+    rude.proxy.frozen = "/nodes"
+    node.tell("True")
+    wait_until(lambda: has_read(rude.proxy, f"/api/v1/nodes/{node.name}"), "the operator looks first")
+    job.wait_for("Running", reason="Training", ready="2/2")
+    assert {name: each["metadata"]["uid"] for name, each in job.pods().items()} == before
+    assert job.status()["restarts"].get("recreated", 0) == 0
+    # The look says the same: now the node is lost.
+    node.tell("Unknown")
+    rude.proxy.frozen = None
+    wait_until(lambda: job.status()["restarts"].get("disruptions") == 1, "the node is lost")
+
+
+def test_a_new_leader_whose_watch_of_pods_lags_restarts_no_gang(
+    control_plane: ControlPlane, namespace: str, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    """It takes over with a cache from before the pods."""
+    job = TrainingJob(control_plane, namespace)
+    with rude_proxy(control_plane) as proxy:
+        kubeconfig = proxy.kubeconfig(operator_kubeconfig(control_plane), tmp_path)
+        with OperatorProcess(kubeconfig, tmp_path, **ELECTION) as leader:
+            wait_until(lambda: leader.metric("tftraining_leader") == 1, "it leads")
+            operator.kill()  # only after that: both would act
+            proxied = tmp_path / "standby"
+            proxied.mkdir()
+            with rude_proxy(control_plane) as lagging:
+                own = lagging.kubeconfig(operator_kubeconfig(control_plane), proxied)
+                with OperatorProcess(own, proxied, **ELECTION) as standby:
+                    lagging.frozen = "/pods"
+                    job.create({"spec.restartPolicy.mode": "Recreate"})
+                    job.run()
+                    leader.terminate(seconds=10)
+                    wait_until(lambda: standby.metric("tftraining_leader") == 1, "the standby leads", 30)
+                    pods = f"/api/v1/namespaces/{namespace}/pods"
+                    wait_until(lambda: has_read(lagging, pods), "the new leader looks first")
+                    job.fail_pod("job-worker-1")
+                    lagging.frozen = None
+                    job.wait_for("Restarting", attempt=2)
+                    restarts = job.status()["restarts"]
+                    assert (restarts["counted"], restarts.get("disruptions", 0)) == (1, 0)
+    control_plane.request("DELETE", LEASE)
 
 
 def has_watched_again(proxy: RudeProxy) -> bool:

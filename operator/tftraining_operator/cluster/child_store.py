@@ -5,7 +5,7 @@ and kept in parsed form only: the raw objects of 5,000 pods would take some 100 
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from tftraining_api.model.names import LABEL_JOB, Key
 from tftraining_api.model.spec import Manifest
@@ -113,9 +113,23 @@ class ChildStore:
             known = self._known(meta)[1]
             if known is None or known.version < version(raw):
                 changed |= self.upsert(raw)
-        for key, child in self._all(namespace):
+        return changed | self._forget_absent(self._all(namespace), present, listed_at)
+
+    def replace_job(self, key: Key, raws: Iterable[Manifest], listed_at: int) -> None:
+        """Take in the list of one job's objects, as `replace` does."""
+        present = set()
+        for raw in raws:
+            present.add(raw["metadata"]["uid"])
+            self.upsert(raw)
+        self._forget_absent([(key, child) for child in self.of(key)], present, listed_at)
+
+    def _forget_absent(self, cached: Iterable[tuple[Key, Child]], present: Collection[str], listed_at: int) -> set[Key]:
+        """Drop the cached objects that a list does not have, unless they are newer; a watch that lags behind the list
+        does not bring them back."""
+        changed: set[Key] = set()
+        for key, child in cached:
             if child.uid not in present and child.version <= listed_at:
-                changed |= self._forget(key.namespace, child.name, child.uid, child.version)
+                changed |= self._forget(key.namespace, child.name, child.uid, listed_at)
         return changed
 
     def _all(self, namespace: str) -> list[tuple[Key, Child]]:

@@ -11,7 +11,7 @@ from functools import partial
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.manifests.launcher import KEY
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, Key
+from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, LABEL_JOB, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import auxiliary_objects
 from tftraining_operator.cluster.child_store import ChildStore, job_of
@@ -83,6 +83,14 @@ class Children:
             earlier=earlier,
             unreadable=_unreadable(job, "pod", children) or _unreadable(job, "service", services),
         )
+
+    async def look(self, job: Job) -> None:
+        """Read the job's pods, and those of their nodes that are not ready, from the API server itself into the caches.
+        ApiError if they cannot be read."""
+        selector = [("labelSelector", f"{LABEL_JOB}={job.key.name}")]
+        listed = await self._api.list(f"/api/v1/namespaces/{job.key.namespace}/pods", selector, ChildStore.lean)
+        self.pods.replace_job(job.key, *listed)
+        await self.nodes.look({child.node for child in self.pods.of(job.key) if child.node})
 
     async def change(self, job: Job, step: Step, turn: Turn | None = None) -> list[WriteRefused]:
         """Carry out a step's deletions, pod failures and annotations, until the turn is over; returns the refused ones.
@@ -222,7 +230,7 @@ class Children:
         store.upsert(raw)
 
     async def _delete_pod(self, job: Job, deletion: PodDeletion) -> None:
-        await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace)
+        await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace, deletion.version)
 
     async def _fail_pod(self, job: Job, failure: PodFailure) -> None:
         """Set a pod's phase to Failed, if the pod has not changed since it was observed. Raises WriteRefused."""
@@ -247,12 +255,12 @@ class Children:
             if each.owner == job.uid:
                 await self._delete(job.key, f"services/{each.name}", each.uid)
 
-    async def _delete(self, key: Key, what: str, uid: str, grace: int | None = 0) -> None:
+    async def _delete(self, key: Key, what: str, uid: str, grace: int | None = 0, version: str = "") -> None:
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             **({} if grace is None else {"gracePeriodSeconds": grace}),
-            "preconditions": {"uid": uid},
+            "preconditions": {"uid": uid, **({"resourceVersion": version} if version else {})},
         }
         try:
             await self._api.request("DELETE", f"/api/v1/namespaces/{key.namespace}/{what}", options)

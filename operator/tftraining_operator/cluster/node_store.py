@@ -1,24 +1,24 @@
 """A cache of the cluster's nodes, which keeps only the few facts about each that the planner needs.
 
-A reflector feeds the cache. A node that a pod names and the cache does not have is requested by name: the watch of
-nodes may lag behind that of pods, and a new node must not be taken for one that is gone.
+A reflector feeds the cache, which may lag: a node that it does not have may be a new one. Before a pass acts on a lost
+node, it reads the node by name (`look`).
 """
 
 import asyncio
-import logging
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import NamedTuple
+
+import msgspec
 
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.child_store import REMEMBERED, version
-from tftraining_operator.model.node import Node, Nodes, any_ready_since, parse_node
+from tftraining_operator.cluster.child_store import version
+from tftraining_operator.model.node import CONTROL_PLANE, ZONE, Node, Nodes, parse_node, steady_since
 
-logger = logging.getLogger(__name__)
 PATH = "/api/v1/nodes"
-PAUSE = 1.0
+# Parallel reads of one look.
+READS = 16
 
 
 class _Known(NamedTuple):
@@ -27,39 +27,52 @@ class _Known(NamedTuple):
 
 
 class NodeStore:
-    """All nodes by name. Calls `changed` with each node that was requested by name, whether it exists or not."""
+    """All nodes by name. `clock` returns the time, with a time zone."""
 
-    def __init__(self, api: Api, changed: Callable[[str], None]) -> None:
+    def __init__(self, api: Api) -> None:
         self._api = api
-        self._changed = changed
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._known: dict[str, _Known] = {}
-        self._gone: OrderedDict[str, Node] = OrderedDict()
-        self._requested: set[str] = set()
-        self._requests: asyncio.Queue[str] = asyncio.Queue()
         self._listed = False
         # Computed from all nodes, so cached instead of computed for each job.
-        self._any_ready_since: datetime | None = None
+        self._steady_since: dict[str, datetime | None] = {}
         self._outdated = True
 
     def of(self, names: Collection[str]) -> Nodes | None:
-        """The known ones among these nodes; None until the nodes are listed.
-
-        Unknown nodes are requested; `changed` is called with each answer.
-        """
+        """These nodes; None until the nodes are listed."""
         if not self._listed:
             return None
-        found = {name: node for name in names if (node := self._find(name)) is not None}
         if self._outdated:
-            self._any_ready_since = any_ready_since(known.node for known in self._known.values())
+            self._steady_since = steady_since([known.node for known in self._known.values()])
             self._outdated = False
-        return Nodes(found, self._any_ready_since)
+        return Nodes({name: self._find(name) for name in names}, self._steady_since)
+
+    async def look(self, names: Iterable[str]) -> None:
+        """Read those of these nodes from the API server that are not ready as far as the cache knows. ApiError if one
+        cannot be read."""
+        suspects = [name for name in names if self._listed and not self._find(name).is_ready]
+        limit = asyncio.Semaphore(READS)
+        for error in await asyncio.gather(*(self._read(name, limit) for name in suspects), return_exceptions=True):
+            if error is not None:
+                raise error
+
+    async def _read(self, name: str, limit: asyncio.Semaphore) -> None:
+        async with limit:
+            try:
+                self.upsert(self.lean(await self._api.request("GET", f"{PATH}/{name}")))
+            except ApiError as error:
+                if error.status != 404:
+                    raise
+                self._forget(name)
 
     @staticmethod
     def lean(raw: Manifest) -> Manifest:
         """The node without its images, addresses and capacity, which are most of its size."""
         meta, status = raw["metadata"], raw.get("status") or {}
+        labels = meta.get("labels") or {}
+        kept = {name: meta[name] for name in ("name", "resourceVersion", "creationTimestamp") if name in meta}
         return {
-            "metadata": {name: meta[name] for name in ("name", "resourceVersion", "creationTimestamp") if name in meta},
+            "metadata": {**kept, "labels": {name: labels[name] for name in (ZONE, CONTROL_PLANE) if name in labels}},
             "spec": {"taints": (raw.get("spec") or {}).get("taints")},
             "status": {"conditions": status.get("conditions")},
         }
@@ -70,16 +83,18 @@ class NodeStore:
         old, new = self._known.get(name), _Known(version(raw), parse_node(raw))
         if old is not None and old.version >= new.version:
             return set()
+        if not new.node.is_ready:
+            noticed = old.node.noticed_at if old is not None else None
+            new = new._replace(node=msgspec.structs.replace(new.node, noticed_at=noticed or self.clock()))
         self._known[name] = new
-        was_gone = self._gone.pop(name, None) is not None
-        news = was_gone or old is None or old.node != new.node
+        news = old is None or old.node != new.node
         self._outdated |= news
         return {name} if news else set()
 
     def discard(self, raw: Manifest) -> set[str]:
-        """Mark a node as gone; returns its name if that is new."""
+        """Drop a node that is gone; returns its name if that is new."""
         name = raw["metadata"]["name"]
-        return {name} if self._known.pop(name, None) is not None and self._mark_gone(name) else set()
+        return {name} if self._forget(name) else set()
 
     def replace(self, namespace: str, raws: Iterable[Manifest], listed_at: int) -> set[str]:
         """Take in a whole list: cached nodes missing from it are gone, unless newer. Nodes have no namespace."""
@@ -87,43 +102,13 @@ class NodeStore:
         raws = list(raws)
         present = {raw["metadata"]["name"] for raw in raws}
         changed = {name for raw in raws for name in self.upsert(raw)}
-        for name, known in list(self._known.items()):
-            if name not in present and known.version <= listed_at:
-                del self._known[name]
-                self._mark_gone(name)
-                changed.add(name)
-        return changed
+        absent = {name for name, known in self._known.items() if name not in present and known.version <= listed_at}
+        return changed | {name for name in absent if self._forget(name)}
 
-    async def run(self) -> None:
-        """Request the unknown nodes by name, until cancelled."""
-        while True:
-            name = await self._requests.get()
-            try:
-                self.upsert(await self._api.request("GET", f"{PATH}/{name}"))
-            except Exception as error:  # of the request, or of the reading of its answer
-                if isinstance(error, ApiError) and error.status == 404:
-                    self._mark_gone(name)
-                else:
-                    logger.warning("cannot check node %s: %s; retrying", name, error)
-                    await asyncio.sleep(PAUSE)
-            self._requested.discard(name)
-            self._changed(name)
-
-    def _find(self, name: str) -> Node | None:
+    def _find(self, name: str) -> Node:
         known = self._known.get(name)
-        if known is not None:
-            return known.node
-        if name not in self._gone and name not in self._requested:
-            self._requested.add(name)
-            self._requests.put_nowait(name)
-        return self._gone.get(name)
+        return Node(name, gone=True) if known is None else known.node
 
-    def _mark_gone(self, name: str) -> bool:
-        """Record that the node is gone, unless the watch has brought it meanwhile."""
-        if name in self._known:
-            return False
+    def _forget(self, name: str) -> bool:
         self._outdated = True
-        self._gone[name] = Node(name, gone=True)
-        if len(self._gone) > REMEMBERED:
-            self._gone.popitem(last=False)
-        return True
+        return self._known.pop(name, None) is not None

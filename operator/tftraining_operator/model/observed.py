@@ -260,7 +260,7 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
         pods = (*self.pods, *self.earlier)
         if self.nodes is None:
             return [pod for pod in pods if pod.node_silent_since is not None or pod.deletion_deadline is not None]
-        unready = {name for name, node in self.nodes.named.items() if node.gone or node.unready_since is not None}
+        unready = {name for name, node in self.nodes.named.items() if not node.is_ready}
         return [pod for pod in pods if pod.node in unready] if unready else []
 
     @property

@@ -92,7 +92,12 @@ class Draft(Frozen, frozen=True):
         """The draft with the deletion of these pods, if not deleted yet; pods on lost nodes are deleted by force, even
         if a deletion is pending."""
         due = [each for each in pods if not each.terminating or (each.node_lost and each.deletion_deadline)]
-        deletions = tuple(PodDeletion(each.name, each.uid, 0 if each.node_lost else grace) for each in due)
+        deletions = tuple(
+            PodDeletion(each.name, each.uid, 0, each.version)
+            if each.node_lost
+            else PodDeletion(each.name, each.uid, grace)
+            for each in due
+        )
         return self.but(delete_pods=(*self.step.delete_pods, *deletions)) if deletions else self
 
     def requeued(self, *times: datetime | None) -> "Draft":

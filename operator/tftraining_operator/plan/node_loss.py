@@ -1,10 +1,11 @@
 """Pods on lost nodes: marked, so that no stage waits for a kubelet that will never answer.
 
 A node is lost when its object is gone, when a person has tainted it as out-of-service and Kubernetes has evicted its
-pods, or when it has not been ready for runPolicy.nodeLostSeconds. A marked pod counts as disrupted, and is deleted by
-force. Times come from the cluster, never from the memory of the operator. While no node at all is ready, no pod is
-given up by time: then the control plane is cut off, and the trainings may well go on. After the outage the nodes report
-one after the other, so the time of each begins anew with the first report.
+pods, or when it has not been ready for runPolicy.nodeLostSeconds, and this operator has seen that for as long. A marked
+pod counts as disrupted, and is deleted by force; before that, the pass asks the API server itself
+(plan/look_first.py). While most nodes of a zone are not ready, or none at all, that takes OUTAGE times as long: then
+the control plane is cut off, and the trainings may well go on. After the outage the nodes report one after the other,
+so the time of each begins anew once enough of them have.
 
 The same holds for the pods of an earlier job of the name that somebody has deleted: they keep the job from having its
 own.
@@ -19,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from tftraining_api.model.spec import Frozen
-from tftraining_operator.model.node import Node
+from tftraining_operator.model.node import Node, Nodes
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.times import clock, earliest, later
 from tftraining_operator.plan.context import Context
@@ -29,12 +30,13 @@ REASON = "NodeLost"
 EVICTED = "DeletionByTaintManager"
 # Kubernetes deletes such a pod again for each late watch event about it, that of its own deletion included.
 EVICTION_SECONDS = 2
-# The time between two checks whether an outage of all nodes is over.
-OUTAGE_PAUSE = timedelta(seconds=15)
+OUTAGE = 10
+# The time between two checks whether an outage is over, or a lost pod gone.
+CHECK_PAUSE = timedelta(seconds=15)
 
 
 class Trouble(Frozen, frozen=True):
-    """The trouble with a pod's node. The pod is given up at `due`; None while that time is unknown.
+    """The trouble with a pod's node. The pod is given up at `due`; None for a time beyond the calendar.
 
     `silent` trouble is named nowhere until `due`: it may pass. `evicted` says that Kubernetes deletes the pod just now.
     """
@@ -52,11 +54,14 @@ def mark_lost_nodes(context: Context) -> Context:
     if not troubles:
         return context
     pods, earlier = (_marked_all(pods, troubles, now) for pods in (observed.pods, observed.earlier))
-    due = (trouble.due or now + OUTAGE_PAUSE for trouble in troubles.values())
+    due = [trouble.due for trouble in troubles.values() if trouble.due is not None]
+    outage = observed.nodes is not None and None in observed.nodes.steady_since.values()
+    # A deletion by force is in vain if the pod has changed, of which a silent watch does not tell.
+    again = now + CHECK_PAUSE if outage or any(each <= now for each in due) else None
     return msgspec.structs.replace(
         context,
         observed=msgspec.structs.replace(observed, pods=pods, earlier=earlier),
-        node_check_at=earliest(*(each for each in due if each > now)),
+        node_check_at=earliest(again, *(each for each in due if each > now)),
     )
 
 
@@ -103,18 +108,26 @@ def _trouble(pod: Pod, observed: Observed, patience: int) -> Trouble | None:
     if observed.nodes is None:
         return _shown_by_pod(pod, patience)
     node = observed.nodes.named.get(pod.node)
-    return None if node is None else _shown_by_node(pod, node, observed.nodes.any_ready_since, patience)
+    return None if node is None else _shown_by_node(pod, node, observed.nodes, patience)
 
 
-def _shown_by_node(pod: Pod, node: Node, any_ready_since: datetime | None, patience: int) -> Trouble | None:
+def _shown_by_node(pod: Pod, node: Node, nodes: Nodes, patience: int) -> Trouble | None:
     if node.gone:
         return Trouble(f"node {node.name} is gone", datetime.min.replace(tzinfo=UTC))
     if node.unready_since is None:
         return None
-    due = None if any_ready_since is None else later(max(node.unready_since, any_ready_since), patience)
+    due = _due(node, node.unready_since, nodes.steady_since.get(node.zone), patience)
     if node.out_of_service:
         return _out_of_service(pod, node, due)
-    return Trouble(f"node {node.name} has not been ready since {clock(node.unready_since)}", due)
+    others = "" if nodes.is_steady(node) else ", like most of its zone"
+    return Trouble(f"node {node.name} has not been ready since {clock(node.unready_since)}{others}", due)
+
+
+def _due(node: Node, unready_since: datetime, steady_since: datetime | None, patience: int) -> datetime | None:
+    """When a node that is not ready is given up: never for ever, however its neighbours come and go."""
+    begun = max(unready_since, node.noticed_at or unready_since)
+    latest = later(begun, OUTAGE * patience)
+    return latest if steady_since is None else earliest(later(max(begun, steady_since), patience), latest)
 
 
 def _out_of_service(pod: Pod, node: Node, due: datetime | None) -> Trouble:

@@ -20,11 +20,13 @@ class Event(Frozen, frozen=True):
 
 class PodDeletion(Frozen, frozen=True):
     """A pod to delete. The UID protects a new pod of the same name. `grace` is in seconds; None stands for the pod's
-    own terminationGracePeriodSeconds."""
+    own terminationGracePeriodSeconds. `version`, set for a deletion by force, protects a pod that has changed since the
+    operator read it."""
 
     name: str
     uid: str
     grace: int | None
+    version: str = ""
 
 
 class PodFailure(Frozen, frozen=True):
@@ -76,6 +78,11 @@ class Step(Frozen, frozen=True):
     held_writes: tuple[str, ...] = ()
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
+
+    @property
+    def forces(self) -> bool:
+        """Whether the step deletes a pod by force."""
+        return any(each.version for each in self.delete_pods)
 
     @property
     def creates(self) -> bool:

@@ -48,8 +48,9 @@ class Request(NamedTuple):
 class RudeProxy:
     """The faults of the moment, and the requests so far. The attributes are set by the test's thread.
 
-    `delay` holds every request for so many seconds, `slow` one that it chooses (seconds), `fault` chooses a fault for a request (or None), `expired` answers
-    each watch with a 410, `frozen` lets no byte of a watch through while it is set, `away` closes each connection.
+    `delay` holds every request for so many seconds, `slow` one that it chooses (seconds), `fault` chooses a fault for a
+    request (or None), `expired` answers each watch with a 410, `away` closes each connection. `frozen` lets no byte of a
+    watch through whose path ends with that; None for no watch.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -63,7 +64,8 @@ class RudeProxy:
         self.delay = 0.0
         self.slow: Callable[[str, str], float] = lambda method, path: 0.0
         self.fault: Callable[[str, str], Fault | None] = lambda method, path: None
-        self.expired = self.frozen = self.away = self.cut = False
+        self.frozen: str | None = None
+        self.expired = self.away = self.cut = False
 
     def count(self, since: float = 0.0) -> Counter[str]:
         """The requests since that time, by method."""
@@ -105,7 +107,7 @@ class RudeProxy:
             answer = web.StreamResponse(status=up.status, headers={"Content-Type": up.headers["Content-Type"]})
             await answer.prepare(request)
             async for chunk in up.content.iter_any():
-                while method == "WATCH" and self.frozen:  # noqa: ASYNC110  # another thread ends it
+                while method == "WATCH" and self.frozen is not None and request.path.endswith(self.frozen):  # noqa: ASYNC110  # another thread ends it
                     await asyncio.sleep(0.05)
                 await answer.write(chunk)
             return answer

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Self
 
+import msgspec
+
 from tests.support.simulated_cluster.apiserver import DONE, ApiServer, Rejected, Snapshot
 from tests.support.simulated_cluster.builders import JobBuilder
 from tests.support.simulated_cluster.invariants import hold_invariants
@@ -24,7 +26,7 @@ from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Status
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
-from tftraining_operator.model.node import Node, Nodes, any_ready_since, parse_node
+from tftraining_operator.model.node import Node, Nodes, parse_node, steady_since
 from tftraining_operator.model.observed import LauncherReport, Observed, Refusal, owned_by, parse_child, pods_of
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.planner import plan
@@ -57,6 +59,7 @@ class SimulatedCluster:
         self.timer: datetime | None = None
         self.refusal: Refusal | None = None
         self.refused_changes: dict[str, Refusal] = {}
+        self.noticed: dict[str, datetime] = {}
         self.operator_selector: OperatorSelector | None = None
 
     @property
@@ -106,7 +109,7 @@ class SimulatedCluster:
             refused_changes=self.refused_changes,
             launcher_report=self.launcher_report,
             launcher_silent=self.launcher_silent,
-            nodes=None if snapshot.nodes is None else nodes_of(snapshot.pods, snapshot.nodes),
+            nodes=None if snapshot.nodes is None else self.nodes_of(snapshot.pods, snapshot.nodes),
             leftovers=(*leftovers(job, "service", of_earlier(job, services)), *leftovers(job, "pod", left)),
             earlier=leaving_pods(left),
         )
@@ -146,7 +149,7 @@ class SimulatedCluster:
         return len(self.api.writes) != before or done > 0
 
     def forget(self) -> None:
-        """The operator is started anew: it knows only what is in the cluster."""
+        """Another operator leads: it knows only what is in the cluster, and what a standby has seen of the nodes."""
         self.refusal, self.timer, self.launcher_report, self.launcher_silent = None, None, None, False
         self.refused_changes = {}
 
@@ -175,7 +178,8 @@ class SimulatedCluster:
         return acted or self.launcher_report != before
 
     def wait(self, seconds: float) -> Self:
-        """Let time pass; nobody acts in it."""
+        """Let time pass; nobody acts in it, but the operator's watch of nodes goes on."""
+        self.nodes_of([], list(self.api.nodes.values()))
         self.api.now += timedelta(seconds=seconds)
         return self
 
@@ -294,10 +298,13 @@ class SimulatedCluster:
         held = self.api.pods if kind == "pod" else self.api.services
         return owned_by(held[name], self.api.job["metadata"]["uid"])
 
-
-def nodes_of(pods: list[Manifest], raws: list[Manifest]) -> Nodes:
-    """What the operator knows of the pods' nodes: those that are there, and that the others are not."""
-    known = {node.name: node for node in map(parse_node, raws)}
-    names = {pod["spec"].get("nodeName", "") for pod in pods} - {""}
-    named = {name: known.get(name, Node(name, gone=True)) for name in names}
-    return Nodes(named, any_ready_since(known.values()))
+    def nodes_of(self, pods: list[Manifest], raws: list[Manifest]) -> Nodes:
+        """What the operator knows of the pods' nodes: those that are there, and that the others are not."""
+        known = {node.name: node for node in map(parse_node, raws)}
+        self.noticed = {name: self.noticed.get(name, self.now) for name, node in known.items() if not node.is_ready}
+        names = {pod["spec"].get("nodeName", "") for pod in pods} - {""}
+        named = {name: known.get(name, Node(name, gone=True)) for name in names}
+        noticed = {
+            name: msgspec.structs.replace(node, noticed_at=self.noticed.get(name)) for name, node in named.items()
+        }
+        return Nodes(noticed, steady_since(known.values()))

@@ -102,7 +102,7 @@ async def test_a_quota_that_many_write_to_is_no_object_conflict(step: dict[str, 
     """Kubernetes answers 409 for both; only the reason tells them apart (kubernetes#67761)."""
     async with serving() as (fake, api):
         fake.on(f"POST {collection}", Answer({"reason": "Conflict", "message": CONTENDED}, 409))
-        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api))
         with pytest.raises(WriteRefused, match="/a: Operation cannot be fulfilled") as refused:
             await children.create(JOB, Step(status=Status(), **step))
         assert [method for method, _, _ in fake.asked] == ["POST"], "nobody looks for what is not there"
@@ -121,7 +121,7 @@ async def test_a_refused_change_keeps_no_other_one_from_being_done(answer: Answe
             fake.on(f"{each} /api/v1/namespaces/ns/pods/a", answer)
         fake.on("PATCH /apis/g/v1/namespaces/ns/podgroups/a", Answer({"metadata": {"uid": "a"}}))
         fake.on("DELETE /apis/g/v1/namespaces/ns/podgroups/a", answer)
-        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api))
         group = {"kind": "PodGroup", "apiVersion": "g/v1", "metadata": {"name": "a"}, "spec": {}}
         step = Step(
             status=Status(),
@@ -169,7 +169,7 @@ async def test_labels_that_cannot_be_given_back_are_tried_again(code: int, told:
         fake.on(f"POST {place}", Answer({"reason": "AlreadyExists", "message": "exists"}, 409))
         fake.on(f"GET {place}/job-worker-0", Answer(bare))
         fake.on(f"PATCH {place}/job-worker-0", Answer({"message": "not now"}, code))
-        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api))
         with pytest.raises(WriteRefused) as refused:
             await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
     assert (refused.value.status, judge("pod/a", told, "not now", 1, NOW).permanent) == (told, False)
@@ -183,7 +183,7 @@ async def test_labels_that_somebody_takes_away_at_once_are_no_hot_loop() -> None
         fake.on(f"POST {place}", Answer({"reason": "AlreadyExists", "message": "exists"}, 409))
         fake.on(f"GET {place}/job-worker-0", Answer(bare))
         fake.on(f"PATCH {place}/job-worker-0", Answer(bare))
-        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api))
         with pytest.raises(WriteRefused, match="its labels keep disappearing"):
             await children.create(JOB, Step(status=Status(), create_pods=(WANTED,)))
         assert fake.count(f"PATCH {place}/job-worker-0") == 1

@@ -111,7 +111,7 @@ class Counting:
 async def test_hundreds_of_deletions_are_no_hundreds_of_tasks(passes: int, writes: int) -> None:
     counting = Counting()
     stand_in = cast(Api, counting)
-    children = Children(stand_in, ChildStore(), ChildStore(), NodeStore(stand_in, lambda name: None))
+    children = Children(stand_in, ChildStore(), ChildStore(), NodeStore(stand_in))
     deletions = tuple(PodDeletion(f"mnist-worker-{number}", f"uid-{number}", 1) for number in range(500))
     parsed, _ = a_job().parsed()
     step = Step(status=Status(), delete_pods=deletions)

@@ -41,7 +41,20 @@ TIMES = (
 )  # fmt: skip
 WORDS = ("", "True", "False", "Unknown", "Ready", "x" * 5000, "é\n", "exceeded quota: q, requested: pods=9e99, used: ")
 NUMBERS = (0, 1, -1, 2**31 - 1, 99_999_999_999, 2**63 - 1, -(2**63))
-ANYTHING: tuple[Any, ...] = (*TIMES, *WORDS, *NUMBERS, None, True, 1e308, [], {}, [None], {"a": None}, [[]], "[" * 20_000)
+ANYTHING: tuple[Any, ...] = (
+    *TIMES,
+    *WORDS,
+    *NUMBERS,
+    None,
+    True,
+    1e308,
+    [],
+    {},
+    [None],
+    {"a": None},
+    [[]],
+    "[" * 20_000,
+)
 # What the API server itself sets and checks.
 IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation")
 # The definition bounds it, and so many pods are wanted.
@@ -220,7 +233,7 @@ class Caches:
     """The caches of an operator, with the pods of two jobs."""
 
     def __init__(self) -> None:
-        self.nodes = NodeStore(NO_API, print)
+        self.nodes = NodeStore(NO_API)
         self.children = Children(NO_API, ChildStore(), ChildStore(), self.nodes)
         self.quotas = Quotas(NO_API, lambda key: None, everywhere=True)
         self.quotas._held[Key("ns", "mine")] = QuotaRequest("q", {"pods": 1000})

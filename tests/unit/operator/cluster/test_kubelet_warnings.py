@@ -140,7 +140,7 @@ def test_what_is_said_of_no_pod_of_a_job_is_not_kept(said: dict[str, str]) -> No
 
 
 def test_a_warning_lasts_as_long_as_its_pod_however_many_events_come() -> None:
-    children = Children(NO_API, ChildStore(), ChildStore(), NodeStore(NO_API, print))
+    children = Children(NO_API, ChildStore(), ChildStore(), NodeStore(NO_API))
     warnings = children.warnings
     for name in ("job-worker-0", "job-worker-1"):
         children.pods.upsert(pod(name, 1))

@@ -595,7 +595,7 @@ async def test_whether_a_secret_is_still_there_is_found_without_reading_it(statu
             return {}
 
     async with serving() as (_, api):
-        children = Children(Answering(api._transport), ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(Answering(api._transport), ChildStore(), ChildStore(), NodeStore(api))
         step = Step(status=RUNNING, verify_secret=secret(JOB))
         if status in (400, 403, 409):
             await children.create(JOB, step)
@@ -617,7 +617,7 @@ async def test_the_key_is_made_where_it_is_sent_and_one_that_is_there_stays() ->
             return {}
 
     async with serving() as (_, api):
-        children = Children(Recording(api._transport), ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(Recording(api._transport), ChildStore(), ChildStore(), NodeStore(api))
         step = Step(status=RUNNING, create_secret=secret(JOB))
         await children.create(JOB, step)
         await children.create(JOB, step)

@@ -1,14 +1,15 @@
-"""What is known of nodes: a few words each, no more news than there is; and a young node is none that is gone."""
+"""What is known of nodes: a few words each, no more news than there is; before an act they are read by name."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, events, listing, serving
-from tftraining_api.kube.api import Api
+from tftraining_api.kube.api import Api, ApiError
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.model.node import Node, parse_node
@@ -49,20 +50,19 @@ async def reflecting(**answers: tuple[Answer, ...]) -> AsyncIterator[Running]:
         for method, those in answers.items():
             fake.on(f"{method} /api/v1/nodes", *those)
         changed: list[str] = []
-        store = NodeStore(api, changed.append)
+        store = NodeStore(api)
         reflector = Reflector(api, "nodes", "", store, changed.append)
-        tasks = [asyncio.create_task(reflector.run()), asyncio.create_task(store.run())]
+        task = asyncio.create_task(reflector.run())
         try:
             yield Running(fake, store, changed)
-            assert not any(task.done() for task in tasks)
+            assert not task.done()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def a_store(*raws: dict[str, Any]) -> NodeStore:
-    store = NodeStore(None, print)  # type: ignore[arg-type]  # asks nobody
+    store = NodeStore(None)  # type: ignore[arg-type]  # asks nobody
     store.replace("", raws, 100)
     return store
 
@@ -94,25 +94,44 @@ def test_heartbeats_are_no_news() -> None:
 
 
 def test_a_thousand_nodes_are_a_few_words_each() -> None:
-    store = NodeStore(None, print)  # type: ignore[arg-type]  # asks nobody
+    store = NodeStore(None)  # type: ignore[arg-type]  # asks nobody
     raw = store.lean(node("a", 1))
     assert "images" not in str(raw) and parse_node(raw) == parse_node(node("a", 1))
 
 
-def test_an_outage_is_when_no_node_is_ready() -> None:
-    def heard(store: NodeStore) -> str:
+def test_since_when_enough_nodes_of_a_zone_are_ready() -> None:
+    def steady(store: NodeStore) -> str:
         nodes = store.of({"a"})
         assert nodes is not None
-        return str(nodes.any_ready_since)
+        return str(nodes.steady_since[""])
 
     store = a_store(node("a", 1, "Unknown"), node("b", 1), node("c", 1, since="2026-01-02T00:00:00Z"))
-    assert heard(store) == "2026-01-01 00:00:00+00:00", "since the first of those that are ready"
+    assert steady(store) == "2026-01-02 00:00:00+00:00", "since the second of the two that have to be"
     store.upsert(node("b", 2, "Unknown"))
-    assert heard(store) == "2026-01-02 00:00:00+00:00"
+    assert steady(store) == "None"
+    store.discard(node("a", 2))
+    assert steady(store) == "2026-01-02 00:00:00+00:00", "of two nodes one is enough"
     store.discard(node("c", 2))
-    assert heard(store) == "None"
+    assert steady(store) == "None"
     store.upsert(node("b", 3, since="2026-01-03T00:00:00Z"))
-    assert heard(store) == "2026-01-03 00:00:00+00:00"
+    assert steady(store) == "2026-01-03 00:00:00+00:00"
+
+
+def test_an_operator_counts_from_when_it_saw_that_a_node_is_not_ready() -> None:
+    def noticed(store: NodeStore) -> object:
+        nodes = store.of({"a"})
+        return nodes and nodes.named["a"].noticed_at
+
+    store, times = a_store(node("a", 1)), iter(range(1, 9))
+    store.clock = lambda: datetime(2026, 1, next(times), tzinfo=UTC)
+    assert noticed(store) is None
+    store.upsert(node("a", 2, "Unknown"))
+    store.upsert(node("a", 3, "Unknown"))
+    store.upsert(node("a", 4, "False", since="2026-01-05T00:00:00Z"))
+    assert noticed(store) == datetime(2026, 1, 1, tzinfo=UTC)
+    store.upsert(node("a", 5))
+    store.upsert(node("a", 6, "Unknown"))
+    assert noticed(store) == datetime(2026, 1, 2, tzinfo=UTC)
 
 
 def test_what_a_list_does_not_show_any_more_is_gone_unless_it_is_newer() -> None:
@@ -148,21 +167,39 @@ async def test_a_watch_tells_of_what_matters_only() -> None:
         assert all(query["labelSelector"] == "" for _, _, query in run.fake.asked)
 
 
-async def test_a_node_that_the_watch_has_not_told_of_is_asked_for_once() -> None:
-    async with reflecting(GET=(listing([], 5),), WATCH=(events(hold=True),)) as run:
-        run.fake.on("GET /api/v1/nodes/young", Answer(node("young", 9)))
-        await run.until("young", gone=False)
-        await run.until("dead", gone=True)
-        assert run.fake.count("GET /api/v1/nodes/young") == run.fake.count("GET /api/v1/nodes/dead") == 1
-        assert run.changed == ["young", "dead"]
+async def test_a_look_reads_what_is_not_ready_or_not_known_and_nothing_else() -> None:
+    raws = [node("well", 1), node("back", 2, "Unknown"), node("still", 3, "Unknown"), node("gone", 4, "Unknown")]
+    async with reflecting(GET=(listing(raws, 5),), WATCH=(events(hold=True),)) as run:
+        await run.until("gone", gone=False)
+        assert run.find("young") == Node("young", gone=True), "until it is read"
+        for name, found in (("back", node("back", 9)), ("still", raws[2]), ("young", node("young", 9))):
+            run.fake.on(f"GET /api/v1/nodes/{name}", Answer(found))
+        for _ in range(2):
+            await run.store.look(["well", "back", "still", "gone", "young"])
+        found = {name: run.find(name) for name in ("back", "still", "gone", "young")}
+        assert [each.is_ready for each in found.values() if each] == [True, False, False, True]
+        assert found["gone"] == Node("gone", gone=True)
+        asked = {name: run.fake.count(f"GET /api/v1/nodes/{name}") for name in ("well", *found)}
+        assert asked == {"well": 0, "back": 1, "still": 2, "gone": 2, "young": 1}
 
 
-async def test_a_node_is_not_gone_because_the_server_is_in_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tftraining_operator.cluster.node_store.PAUSE", 0.0)
-    async with reflecting(GET=(listing([], 5),), WATCH=(events(hold=True),)) as run:
-        run.fake.on("GET /api/v1/nodes/a", Answer({}, 500), Answer({}, 403), Answer(node("a", 9)))
+@pytest.mark.parametrize("status", [403, 429, 500])
+async def test_a_node_that_cannot_be_read_is_not_gone(status: int) -> None:
+    async with reflecting(GET=(listing([node("a", 1, "Unknown")], 5),), WATCH=(events(hold=True),)) as run:
         await run.until("a", gone=False)
-        assert run.fake.count("GET /api/v1/nodes/a") == 3
+        run.fake.on("GET /api/v1/nodes/a", Answer({}, status))
+        with pytest.raises(ApiError):
+            await run.store.look(["a"])
+        assert run.find("a") is not None and not run.find("a").gone  # type: ignore[union-attr]
+
+
+async def test_a_node_that_was_made_again_under_its_name_is_there() -> None:
+    gone = events(("DELETED", node("a", 6)), hold=True)
+    async with reflecting(GET=(listing([node("a", 1)], 5),), WATCH=(gone,)) as run:
+        await run.until("a", gone=True)
+        run.fake.on("GET /api/v1/nodes/a", Answer(node("a", 9)))
+        await run.store.look(["a"])
+        assert run.find("a") == parse_node(node("a", 9))
 
 
 @pytest.mark.parametrize(("status", "allowed"), [(200, True), (403, False), (500, True)])

@@ -3,17 +3,18 @@
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.support.fake_api_server import Answer, FakeServer, pod, serving
+from tests.support.fake_api_server import Answer, FakeServer, listing, pod, serving
 from tests.unit.operator.cluster.test_creation_errors import JOB, NOW, OWN
+from tftraining_api.kube.api import ApiError
 from tftraining_api.model.job import Job, dump_status
-from tftraining_api.model.names import Key
+from tftraining_api.model.names import ANNOTATION_GANG, Key
 from tftraining_api.model.status import History, Progress, Status
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import LEAST_CONCURRENCY, Children
@@ -28,7 +29,7 @@ from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.status_writes import longest_delay
-from tftraining_operator.plan.step import Planner, Step
+from tftraining_operator.plan.step import Planner, PodDeletion, Step
 from tftraining_operator.reconcile import Dependencies, Reconciler
 
 KEY = Key("ns", "job")
@@ -49,7 +50,7 @@ async def reconciling(
 ) -> AsyncIterator[tuple[FakeServer, Jobs, Reconciler]]:
     async with serving() as (fake, api):
         jobs, queue = Jobs(api), WorkQueue()
-        children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api))
         launchers = LauncherReports(through_api_server(api), queue.add, max_long_polls=1)
         quotas = Quotas(api, queue.add, everywhere=True)
         dependencies = Dependencies(
@@ -89,6 +90,7 @@ async def test_a_status_write_that_is_turned_away_stops_the_pass() -> None:
         jobs.update(
             job(5, phase="Starting", attempt=1, lastRestart={"time": "2026-01-01T00:00:00Z"}), False, lambda key: None
         )
+        fake.on(f"GET {CORE}/pods", listing([], 5))
         fake.on(f"PUT {PATH}/status", Answer({"message": "conflict"}, 409))
         fake.on(f"GET {PATH}", Answer(job(6, phase="Starting", attempt=1)))
         await reconcile(KEY)
@@ -120,6 +122,98 @@ async def test_another_job_of_the_name_does_not_inherit_a_refusal() -> None:
         reconcile._memory(JOB, NOW).refusal = judge("pod/job-worker-0", 422, "no", 1, NOW)
         assert reconcile._memory(JOB, NOW).refusal is not None
         assert reconcile._memory(msgspec.structs.replace(JOB, uid="another"), NOW).refusal is None
+
+
+def training(version: int) -> dict[str, Any]:
+    """A job of one worker that trains, without a launcher."""
+    one = {"desired": 1, "active": 1, "ready": 1}
+    raw = job(version, phase="Running", attempt=1, ready="1/1", replicas={"worker": one}, observedGeneration=1)
+    raw["spec"]["restartPolicy"] = {"mode": "Recreate"}
+    return raw
+
+
+def member(version: int, **status: Any) -> dict[str, Any]:
+    """Its pod."""
+    raw = pod("job-worker-0", version)
+    names = {"role": "worker", "index": "0", "attempt": "1"}
+    raw["metadata"]["labels"] |= {f"tftraining.dev/{name}": value for name, value in names.items()}
+    raw["metadata"] |= {"creationTimestamp": "2026-01-01T00:00:00Z", "annotations": {ANNOTATION_GANG: "worker=1"}}
+    raw["metadata"]["ownerReferences"] = [{"kind": "TFTrainingJob", "name": "job", "uid": "mine", "controller": True}]
+    return raw | {"spec": {"nodeName": "a"}, "status": {"phase": "Running", **status}}
+
+
+def noting(steps: list[Step]) -> Planner:
+    """The planner, which notes the steps that it plans."""
+
+    def decide(job: Job, seen: Observed, now: datetime) -> Step:
+        steps.append(plan(job, seen, now, image="image"))
+        return steps[-1]
+
+    return decide
+
+
+async def test_a_gang_is_not_restarted_because_the_watch_of_pods_lags() -> None:
+    """A new leader whose cache has no pod yet: all of them seem to be gone."""
+    steps: list[Step] = []
+    async with reconciling(noting(steps)) as (fake, jobs, reconcile):
+        jobs.update(training(5), False, lambda key: None)
+        fake.on(f"GET {CORE}/pods", listing([member(4)], 5))
+        fake.on(f"GET {PATH}", Answer(training(5)))
+        fake.on(f"PUT {PATH}/status", Answer({}, 409))
+        for _ in range(2):
+            await reconcile(KEY)
+        assert [each.status.restarts.recreated for each in steps] == [1, 0, 0]
+        assert fake.count(f"GET {CORE}/pods") == 1
+        assert [method for method, path in writes(fake) if "pods" in path] == []
+        assert all("resourceVersion" not in query for _, path, query in fake.asked if path == f"{CORE}/pods")
+
+
+@pytest.mark.parametrize("status", [403, 500])
+async def test_what_cannot_be_read_is_not_acted_upon(status: int) -> None:
+    async with reconciling() as (fake, jobs, reconcile):
+        jobs.update(training(5), False, lambda key: None)
+        fake.on(f"GET {CORE}/pods", Answer({}, status))
+        with pytest.raises(ApiError):
+            await reconcile(KEY)
+        assert writes(fake) == []
+
+
+def unready(version: int, ready: str = "Unknown") -> dict[str, Any]:
+    """The node of the pod, which has not been ready for long, or is ready again."""
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    meta = {"name": "a", "resourceVersion": str(version), "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {"metadata": meta, "status": {"conditions": [condition]}}
+
+
+@pytest.mark.parametrize("ready", ["True", "Unknown"])
+async def test_a_pod_is_not_given_up_because_the_watch_of_nodes_is_silent(ready: str) -> None:
+    steps: list[Step] = []
+    async with reconciling(noting(steps)) as (fake, jobs, reconcile):
+        children, now = reconcile._children, datetime(2026, 1, 1, tzinfo=UTC)
+        children.nodes.clock = reconcile.clock = lambda: now
+        jobs.update(training(5), False, lambda key: None)
+        children.pods.upsert(member(4))
+        children.nodes.replace("", [unready(3)], 4)
+        fake.on(f"GET {CORE}/pods", listing([member(4)], 5))
+        fake.on("GET /api/v1/nodes/a", Answer(unready(3 + (ready == "True"), ready)))
+        fake.on(f"GET {PATH}", Answer(training(5)))
+        fake.on(f"PUT {PATH}/status", Answer({}, 409))
+        now += timedelta(hours=1)
+        await reconcile(KEY)
+        assert fake.count("GET /api/v1/nodes/a") == 1
+        assert (children.nodes.of({"a"}).named["a"].is_ready) == (ready == "True")  # type: ignore[union-attr]
+        assert [each.status.restarts.recreated for each in steps] == [1, ready == "Unknown"]
+
+
+async def test_a_deletion_by_force_is_of_the_pod_as_it_was_read() -> None:
+    forced = PodDeletion("job-worker-0", "uid", 0, "7")
+    async with reconciling(lambda job, seen, now: Step(job.status, delete_pods=(forced,))) as (fake, jobs, reconcile):
+        jobs.update(training(5), False, lambda key: None)
+        fake.on(f"GET {CORE}/pods", listing([], 5))
+        fake.on(f"GET {PATH}", Answer(training(5)))
+        await reconcile(KEY)
+        assert fake.sent[-1]["preconditions"] == {"uid": "uid", "resourceVersion": "7"}
+        assert fake.count(f"GET {CORE}/pods") == 1
 
 
 async def test_nothing_is_remembered_of_a_job_that_is_gone() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.support.fake_api_server import Answer, FakeServer, serving
+from tests.support.fake_api_server import Answer, FakeServer, listing, serving
 from tests.support.simulated_cluster.builders import a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.kube.api import Api
@@ -36,7 +36,7 @@ class AnOperator:
         self.jobs, self.queue = Jobs(api), WorkQueue()
         meta = job["metadata"]
         self.key = Key(meta["namespace"], meta["name"])
-        self.children = Children(api, ChildStore(), ChildStore(), NodeStore(api, print))
+        self.children = Children(api, ChildStore(), ChildStore(), NodeStore(api))
         seen = cluster.api.snapshot()
         for store, raws in ((self.children.pods, seen.pods), (self.children.services, seen.services)):
             for raw in raws:
@@ -108,6 +108,7 @@ async def test_nothing_is_done_to_a_child_for_a_job_that_has_changed(step: dict[
     async with serving() as (fake, api):
         operator = AnOperator(api, cluster, before)
         fake.on(f"GET {job_path(operator.key)}", Answer(cluster.api.snapshot().job))
+        fake.on(f"GET /api/v1/namespaces/{operator.key.namespace}/pods", listing(cluster.api.snapshot().pods, 9))
         operator.reconcile._plan = any_step
         try:
             await operator.reconcile(operator.key)

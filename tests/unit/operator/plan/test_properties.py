@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.support.simulated_cluster.apiserver import Snapshot
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import SimulatedCluster, nodes_of
+from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.indexes import chosen
 from tftraining_api.model.names import QUEUE_GROUP, member_of
@@ -506,15 +506,18 @@ class Life(RuleBasedStateMachine):
 
     def _is_given_up(self, pod: dict[str, Any], patience: int) -> bool:
         """Whether the pod is on a node that has not been ready for so long, and should have been replaced."""
-        nodes = nodes_of(list(self.cluster.api.pods.values()), list(self.cluster.api.nodes.values()))
-        node, since = nodes.named.get(pod["spec"].get("nodeName", "")), nodes.any_ready_since
-        if node is None or node.gone or node.unready_since is None or since is None or node.out_of_service:
+        nodes = self.cluster.nodes_of(list(self.cluster.api.pods.values()), list(self.cluster.api.nodes.values()))
+        node = nodes.named.get(pod["spec"].get("nodeName", ""))
+        if node is None or node.gone or node.unready_since is None or node.out_of_service:
             return False
+        begun, since = max(node.unready_since, node.noticed_at or node.unready_since), nodes.steady_since[node.zone]
+        due = later(begun, 10 * patience)
+        due = due if since is None else min(due, later(max(begun, since), patience))
         running = pod["status"]["phase"] == "Running" and self.cluster.api.nodes_readable
         # One that a smaller size has no place for goes when the launchers know of that size.
         role, index = (pod["metadata"]["labels"][f"tftraining.dev/{each}"] for each in ("role", "index"))
         wanted = int(index) < self.cluster.api.job["spec"]["replicaSpecs"][role].get("replicas", 1)
-        return running and wanted and later(max(node.unready_since, since), patience) < self.cluster.now
+        return running and wanted and due < self.cluster.now
 
     def _existing(self) -> list[str]:
         return sorted(self.cluster.api.pods)

@@ -234,7 +234,7 @@ def test_a_pod_that_kueue_keeps_is_said_to_have_ended() -> None:
         pod["metadata"]["finalizers"] = ["kueue.x-k8s.io/managed"]
     for name in ("node-a", "node-b"):
         cluster.nodes.power_off(name)
-    cluster.nodes.add("node-c")
+    cluster.nodes.add("node-c", "node-d")
     created_again(cluster)
     for name in cluster.api.pods:
         cluster.api.delete_pod(name, 30)
