@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from tftraining_api.kube.api import ApiError
-from tftraining_api.model.job import Job, has_condition, parse_job, readable_status, restart_request
+from tftraining_api.model.job import Job, dump_status, has_condition, parse_job, readable_status, restart_request
 from tftraining_api.model.names import KIND, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import logs
@@ -30,9 +30,9 @@ from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
-from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of
+from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of, told
 from tftraining_operator.plan.look_first import must_look
-from tftraining_operator.plan.status_writes import due, is_progress, is_written, longest_delay
+from tftraining_operator.plan.status_writes import Path, dropped_fields, due, is_progress, is_written, longest_delay
 from tftraining_operator.plan.step import Planner, Step
 
 logger = logging.getLogger(__name__)
@@ -41,13 +41,15 @@ LARGE = 500
 
 
 class _Memory(msgspec.Struct):
-    """The reconciler's memory of a job between passes; its loss costs a request, but never causes a wrong step. The
-    last pass may be `interrupted` for the turn of others; `prepared` is whether it had begun to create pods."""
+    """The reconciler's memory of a job between passes; its loss costs a request, but never causes a wrong step.
+    `written` is when the status was last written, `dropped` what the API server did not keep of it. The last pass may
+    be `interrupted` for the turn of others; `prepared` is whether it had begun to create pods."""
 
     uid: str
     generation: int
     written: datetime
     looked: bool = False
+    dropped: frozenset[Path] = frozenset()
     refusal: Refusal | None = None
     refused_changes: dict[str, Refusal] = msgspec.field(default_factory=dict)
     interrupted: bool = False
@@ -110,6 +112,8 @@ class Reconciler:
         words = str(error) if is_answer else f"a fault of the operator; its log has the place: {error!r}"
         condition = failing(readable_status(raw.get("status")), failures, (reason, words), self.clock())
         if condition is not None:
+            # Before the condition, which may be refused as the status is: that of a job that is too large.
+            self._events.publish(parse_job(raw), told(condition))
             await self._jobs.patch_condition(key, raw, condition)
 
     async def _end_failing(self, key: Key) -> None:
@@ -142,14 +146,13 @@ class Reconciler:
         self._launcher_reports.follow(key, launcher_endpoint(job, step.status, observed.pods))
         due_at = due(job, step.status, memory.written, self._launcher_reports.followed)
         # `written <= now`: a clock that was set back must not delay the status until the clock has caught up.
-        is_unchanged = is_written(job.status, step.status)
+        is_unchanged = is_written(job.status, step.status, memory.dropped)
         kept = is_unchanged or memory.written <= now < due_at
         if kept and not step.delete_job:
             if not is_unchanged:
                 self._queue.add_after(key, (due_at - now).total_seconds())
             may_apply = not step.touches_children or await self._is_unchanged(key, raw)
         else:
-            memory.written = memory.written if step.delete_job else now
             may_apply = await self._write(raw, job, step, memory)
         if not may_apply:
             return
@@ -191,7 +194,7 @@ class Reconciler:
         has changed or its deletion was refused."""
         key = job.key
         try:
-            await self._write_job(key, raw, step)
+            answer = await self._write_job(key, raw, step)
         except ApiError as error:
             if not error.gone and step.delete_job:
                 self._remember(job, memory, [WriteRefused.to("DELETE", f"{KIND.lower()}/{key.name}", error)])
@@ -201,6 +204,9 @@ class Reconciler:
             await self._jobs.refresh(key)
             self._queue.add(key)
             return False
+        if answer is not None:
+            memory.written = self.clock()
+            memory.dropped = frozenset(dropped_fields(dump_status(step.status), answer.get("status") or {}))
         self._metrics.observe(job.status, step.status)
         for event in step.events:
             self._events.publish(job, event)
@@ -213,13 +219,14 @@ class Reconciler:
             self._queue.add(key)
         return True
 
-    async def _write_job(self, key: Key, raw: Manifest, step: Step) -> None:
+    async def _write_job(self, key: Key, raw: Manifest, step: Step) -> Manifest | None:
+        """The job in the answer; None for a deletion."""
         if step.delete_job:
             await self._jobs.delete(key, raw)
-        elif step.patch_condition is not None:
-            await self._jobs.patch_condition(key, raw, step.patch_condition)
-        else:
-            await self._jobs.write_status(key, raw, step.status)
+            return None
+        if step.patch_condition is not None:
+            return await self._jobs.patch_condition(key, raw, step.patch_condition)
+        return await self._jobs.write_status(key, raw, step.status)
 
     async def _is_unchanged(self, key: Key, raw: Manifest) -> bool:
         """Whether the job has not changed since this pass read it from the cache. The watch of this operator, or of a

@@ -144,6 +144,27 @@ def test_a_gang_cannot_be_scaled_to_nothing(new_job: NewJob) -> None:
     job.run()
 
 
+def test_a_job_too_large_for_its_status_is_tried_ever_more_slowly_and_says_so(
+    new_job: NewJob, operator: OperatorProcess
+) -> None:
+    """The API server takes the job, and no status that makes it larger: events and metrics are left to tell of it."""
+    began = requests(operator)
+    job = new_job(spec__template=template(args=["#" * 1_571_500]), spec__restartPolicy={"mode": "Recreate"})
+
+    def told() -> list[str]:
+        return [words for kind, reason, words in job.events() if (kind, reason) == ("Warning", "ServerError")]
+
+    (words,) = wait_until(told, "an event after three failing passes")
+    assert "request is too large" in words
+    assert operator.metric('tftraining_failed_passes_total{reason="ServerError"}') >= 3
+    assert operator.metric("tftraining_failing_jobs") == 1
+    before = requests(operator)
+    assert before - began < 40, "no pass in between counts as a success"
+    time.sleep(4)
+    assert requests(operator) - before <= 8, "the pauses grow"
+    job.delete()
+
+
 def test_huge_messages_fit_into_the_status(new_job: NewJob) -> None:
     job = new_job()
     job.run()

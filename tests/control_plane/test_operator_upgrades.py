@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.chief_launcher import chief_launcher
+from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
 from tests.support.control_plane.installation import operator_kubeconfig
-from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.jobs import JOBS, NewJob, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tftrainingjobs.tftraining.dev"
@@ -215,6 +215,107 @@ def test_a_definition_without_the_place_where_a_restart_resumes_repeats_no_write
         assert writes(operator) == before > 0
     told = [(kind, reason) for kind, reason, _ in job.events()]
     assert told.count(("Warning", "ResumedTrainingDiffers")) == 1
+
+
+TIME = "2026-03-01T12:00:05Z"
+# A status with every field that the two tests below take away.
+FULL_STATUS: dict[str, Any] = {
+    "phase": "Running", "reason": "R", "message": "m", "ready": "2/2", "observedGeneration": 1, "attempt": 1,
+    "startTime": TIME, "selector": "a=b", "acceptedTemplates": {"worker": "a"},
+    "conditions": [{"type": "A", "status": "True", "lastTransitionTime": TIME, "reason": "R", "message": ""}],
+    "replicas": {"worker": {"absentIndexes": "1", "highest": 1}},
+    "restarts": {
+        "inPlace": 1, "budgetUsed": 1, "withoutProgress": 1, "checkpoint": 1,
+        "sameFailure": {"key": "ab", "count": 1, "since": TIME},
+    },
+    "lastRestart": {"time": TIME, "downSeconds": 1.5, "lostSteps": 5, "resumedFrom": "Memory", "exception": "E"},
+    "progress": {
+        "step": 5, "checkpoint": 3, "updatedTime": TIME, "backupReason": "r", "backup": {"step": 4, "bytes": 8},
+    },
+    "history": {"startTime": TIME, "steps": [1], "seconds": [0.5]},
+    "failure": {"pod": "p", "exitCode": 1},
+}  # fmt: skip
+SOME = ("attempt", "startTime", "acceptedTemplates")
+
+
+def fields_of(status: dict[str, Any], *parents: str) -> Iterator[str]:
+    """The fields, parents before their children. Without a field that its parent requires nothing can be read."""
+    for name, value in status.items():
+        path = ".".join((*parents, name))
+        if path not in ("phase", "lastRestart.time", "failure.pod", "progress.backup.step", "replicas.worker"):
+            yield path
+        if isinstance(value, dict) and name not in ("acceptedTemplates", "sameFailure"):
+            yield from fields_of(value, *parents, name)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [SOME, pytest.param(tuple(fields_of(FULL_STATUS)), marks=pytest.mark.slow_fault)],
+    ids=["some", "all"],
+)
+def test_a_definition_without_a_field_of_the_status_causes_no_stream_of_writes(
+    new_job: NewJob, operator: OperatorProcess, control_plane: ControlPlane, fields: tuple[str, ...]
+) -> None:
+    """Each field in turn: the API server drops it from every write, and each pass misses it."""
+    job = launched_job(new_job)
+    crd = control_plane.request("GET", CRD)["spec"]
+    with chief_launcher() as launcher:
+        job.place_pod("launched-worker-0", launcher.ip)
+        job.run()
+        try:
+            for step, field in enumerate(fields, 100):
+                put_definition(control_plane, without_status(crd, field))
+                wait_until(lambda: not keeps(job, field), f"the definition without {field} is served")  # noqa: B023
+                tell_everything(launcher, step)
+                job.patch({"metadata": {"annotations": {"a": field}}})  # whoever looks, finds something missing
+                time.sleep(2)
+                before = writes(operator)
+                time.sleep(2)
+                assert writes(operator) - before <= 2, f"without {field}: the progress, and no stream of writes"
+        finally:
+            put_definition(control_plane, crd)
+            wait_until(lambda: all(keeps(job, each) for each in fields), "the definition is back")
+
+
+def tell_everything(launcher: ChiefLauncher, step: int) -> None:
+    """A report of the launcher that sets every field that it can."""
+    launcher.say(
+        ledger={"inPlace": 1, "processFailures": 1, "withoutProgress": 1,
+                "sameFailure": {"key": "ab", "count": 1, "since": 1772366405}},
+        lastRestart={"time": TIME, "member": "worker-1", "exitCode": 1, "reason": "Error", "exception": "E: e",
+                     "downSeconds": 1.5, "resumedFromStep": 4, "resumedFrom": "Memory", "lostSteps": 5},
+        failure={"member": "worker-1", "exitCode": 1, "reason": "Error", "logTail": "last"},
+        progress={"step": step, "checkpoint": 3, "updatedTime": TIME, "epoch": 1, "epochs": 9},
+        backup={"step": 90, "time": TIME, "bytes": 8, "where": "Memory", "on": True, "resumesAt": "Epoch",
+                "resumesAtReason": "the input is a generator"},
+        history={"startTime": TIME, "steps": [1], "epochs": [1], "seconds": [0.5], "metrics": {"loss": [1.0]}},
+    )  # fmt: skip
+
+
+def put_definition(plane: ControlPlane, spec: dict[str, Any]) -> None:
+    plane.request("PUT", CRD, {**plane.request("GET", CRD), "spec": spec})
+
+
+def without_status(crd: dict[str, Any], field: str) -> dict[str, Any]:
+    """The definition without that field of the status."""
+    older = copy.deepcopy(crd)
+    place = older["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    *parents, name = field.split(".")
+    for each in parents:
+        place = place["properties"][each] if "properties" in place else place["additionalProperties"]
+    del place["properties"][name]
+    place.pop("default", None)
+    return older
+
+
+def keeps(job: TrainingJob, field: str) -> bool:
+    """Whether the API server keeps that field of the status, by a dry run of a write."""
+    path = f"{JOBS.format(job.namespace)}/{job.name}/status?dryRun=All"
+    place = job.plane.request("PATCH", path, {"status": FULL_STATUS}, "application/merge-patch+json")["status"]
+    *parents, name = field.split(".")
+    for each in parents:
+        place = place.get(each) or {}
+    return name in place
 
 
 def has_default(job: TrainingJob, field: str) -> bool:

@@ -53,24 +53,24 @@ class Jobs:
         """Drop a deleted job."""
         self._jobs.pop(key, None)
 
-    async def write_status(self, key: Key, raw: Manifest, status: Status) -> None:
-        """Replace the job's status, but keep fields that only another version of the operator knows. ApiError 409 if
-        the job has changed since `raw`, 404 if it is gone."""
+    async def write_status(self, key: Key, raw: Manifest, status: Status) -> Manifest:
+        """Replace the job's status, but keep fields that only another version of the operator knows; returns the job in
+        the answer. ApiError 409 if the job has changed since `raw`, 404 if it is gone."""
         body = {**raw, "status": replaced_status(raw.get("status"), status)}
-        self._keep(key, await self._api.request("PUT", f"{_path(key)}/status", body))
+        return self._keep(key, await self._api.request("PUT", f"{_path(key)}/status", body))
 
-    async def patch_condition(self, key: Key, raw: Manifest, condition: Condition) -> None:
-        """Set one condition and keep the rest of the job's status; ApiError as in `write_status`."""
-        await self._patch_status(key, raw, patched_conditions(raw.get("status"), condition))
+    async def patch_condition(self, key: Key, raw: Manifest, condition: Condition) -> Manifest:
+        """Set one condition and keep the rest of the job's status; answer and ApiError as of `write_status`."""
+        return await self._patch_status(key, raw, patched_conditions(raw.get("status"), condition))
 
     async def remove_condition(self, key: Key, raw: Manifest, kind: str) -> None:
         """Remove one condition and keep the rest of the job's status; ApiError as in `write_status`."""
         await self._patch_status(key, raw, unset_condition(raw.get("status"), kind))
 
-    async def _patch_status(self, key: Key, raw: Manifest, status: Manifest) -> None:
+    async def _patch_status(self, key: Key, raw: Manifest, status: Manifest) -> Manifest:
         preconditions = {name: raw["metadata"][name] for name in ("uid", "resourceVersion")}
         body = {"metadata": preconditions, "status": status}
-        self._keep(key, await self._api.request("PATCH", f"{_path(key)}/status", body))
+        return self._keep(key, await self._api.request("PATCH", f"{_path(key)}/status", body))
 
     async def delete(self, key: Key, raw: Manifest) -> None:
         """Delete the job and the objects it owns; ApiError 409 if it has changed since `raw`, 404 if it is gone."""
@@ -82,18 +82,22 @@ class Jobs:
     async def refresh(self, key: Key) -> None:
         """Read the job from the API server, as the watch may lag; drop it if it is gone."""
         try:
-            self._keep(key, await self._api.request("GET", _path(key)))
+            raw = await self._api.request("GET", _path(key))
+            if (known := self._jobs.get(key)) is not None and version(known) < version(raw):
+                self._keep(key, raw)
         except ApiError as error:
             if error.status != 404:
                 raise
             logger.info("%s: the job no longer exists, but its watch event is missing", key)
             self.forget(key)
 
-    def _keep(self, key: Key, raw: Manifest) -> None:
-        """Cache an answer, unless the watch has already brought a newer version or the deletion."""
+    def _keep(self, key: Key, raw: Manifest) -> Manifest:
+        """The answer, cached unless the watch has already brought a newer version or the deletion. One of the same
+        version counts: after a change of the definition the API server reads more of the same object, or less."""
         known = self._jobs.get(key)
-        if known is not None and version(known) < version(raw):
+        if known is not None and version(known) <= version(raw):
             self._jobs[key] = _lean(raw)
+        return raw
 
     async def audit(self, namespaces: Iterable[str], changed: Callable[[Key], None]) -> None:
         """Compare the cache with a list from the API server: kopf does not report jobs that were deleted while its

@@ -10,6 +10,7 @@ from datetime import datetime
 from tftraining_api.model.status import Condition, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.observed import LONGEST_MESSAGE
+from tftraining_operator.plan.step import Event
 
 RECONCILE_ERROR = "ReconcileError"
 FIRST, EVERY = 3, 5
@@ -21,6 +22,12 @@ def reason_of(code: int | None) -> str:
         return "InternalError"
     known = {0: "NoAnswer", 403: "Forbidden", 429: "TooManyRequests"}
     return known.get(code, "ServerError" if code >= 500 else "UnexpectedAnswer")
+
+
+def told(condition: Condition) -> Event:
+    """The event that goes with the condition, which may be refused as the status is: that of a job that is too large,
+    for example."""
+    return Event("Warning", condition.reason, condition.message)
 
 
 def failing(status: Status, failures: int, why: tuple[str, str], now: datetime) -> Condition | None:

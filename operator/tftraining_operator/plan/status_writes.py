@@ -6,17 +6,22 @@ else is never held up by that budget.
 """
 
 import zlib
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 
-from tftraining_api.model.job import Job
+from tftraining_api.model.job import Job, dump_status
 from tftraining_api.model.status import Progress, Status
 
 COUNTS_INTERVAL = timedelta(seconds=1)
 PROGRESS_INTERVAL = timedelta(seconds=10)
 # Status writes a second that change only the progress, for all jobs together.
 PROGRESS_WRITES = 15
+# The names that lead to a field of a status; ITEM stands for every item of a list.
+Path = tuple[str, ...]
+ITEM = "*"
 _EPOCH = datetime.min.replace(tzinfo=UTC)
 
 
@@ -40,17 +45,34 @@ def _turn(training: int) -> timedelta:
     return timedelta(seconds=training / PROGRESS_WRITES)
 
 
-def is_written(old: Status, new: Status) -> bool:
-    """Whether there is nothing to write. The history is written with the progress and never alone: an API server whose
-    definition of the resource is older drops it from every write. So is the place where a restart resumes, which the
-    condition MemoryBackup tells too; and the last answered request for a restart, which the pods tell."""
-    before = old.progress.backup if old.progress is not None else None
-    progress = new.progress
-    if before is not None and progress is not None and progress.backup is not None:
-        backup = msgspec.structs.replace(progress.backup, resumes_at=before.resumes_at)
-        progress = msgspec.structs.replace(progress, backup=backup)
+def is_written(old: Status, new: Status, dropped: frozenset[Path] = frozenset()) -> bool:
+    """Whether there is nothing to write, not counting the `dropped` fields. The history is written with the progress
+    and never alone; the last answered request for a restart, which the pods tell, with anything else."""
     restarts = msgspec.structs.replace(new.restarts, restarted_at=old.restarts.restarted_at)
-    return msgspec.structs.replace(new, history=old.history, progress=progress, restarts=restarts) == old
+    new = msgspec.structs.replace(new, history=old.history, restarts=restarts)
+    return new == old or (bool(dropped) and _without(dump_status(new), dropped) == _without(dump_status(old), dropped))
+
+
+def dropped_fields(sent: Any, kept: Any, path: Path = ()) -> Iterator[Path]:
+    """The fields of a written status that the API server has not kept: its definition of the resource is older than the
+    field. To write them again would change nothing, and each pass would write."""
+    if isinstance(sent, dict) and isinstance(kept, dict):
+        for name, value in sent.items():
+            yield from dropped_fields(value, kept[name], (*path, name)) if name in kept else ((*path, name),)
+    elif isinstance(sent, list) and isinstance(kept, list):
+        for before, after in zip(sent, kept, strict=False):
+            yield from dropped_fields(before, after, (*path, ITEM))
+
+
+def _without(value: Any, dropped: Collection[Path], path: Path = ()) -> Any:
+    """The value without these fields, and without what is empty then."""
+    if isinstance(value, list):
+        return [_without(each, dropped, (*path, ITEM)) for each in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {name: (*path, name) for name in value}
+    kept = {name: _without(value[name], dropped, where) for name, where in fields.items() if where not in dropped}
+    return {name: each for name, each in kept.items() if each != {}}
 
 
 def is_progress(old: Status, new: Status) -> bool:

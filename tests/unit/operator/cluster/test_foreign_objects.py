@@ -42,19 +42,8 @@ TIMES = (
 WORDS = ("", "True", "False", "Unknown", "Ready", "x" * 5000, "é\n", "exceeded quota: q, requested: pods=9e99, used: ")
 NUMBERS = (0, 1, -1, 2**31 - 1, 99_999_999_999, 2**63 - 1, -(2**63))
 ANYTHING: tuple[Any, ...] = (
-    *TIMES,
-    *WORDS,
-    *NUMBERS,
-    None,
-    True,
-    1e308,
-    [],
-    {},
-    [None],
-    {"a": None},
-    [[]],
-    "[" * 20_000,
-)
+    *TIMES, *WORDS, *NUMBERS, None, True, 1e308, [], {}, [None], {"a": None}, [[]], "[" * 20_000,
+)  # fmt: skip
 # What the API server itself sets and checks.
 IDENTITY = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "generation")
 # The definition bounds it, and so many pods are wanted.
