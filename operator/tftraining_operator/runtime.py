@@ -18,6 +18,7 @@ from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
+from tftraining_operator.cluster.election import Election
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.fence import Fence, FencedApi
 from tftraining_operator.cluster.first_passes import first_passes_done
@@ -140,16 +141,19 @@ class Operator:
     """All running parts. The watch of the custom resource feeds `jobs` and `queue`."""
 
     def __init__(
-        self, api: Api, settings: OperatorConfig, lost_lease: Callable[[str], None] = lambda why: None
+        self,
+        api: Api,
+        settings: OperatorConfig,
+        lost_lease: Callable[[str], None] = lambda why: None,
+        election: Election | None = None,
     ) -> None:
         self._settings = settings
         self._lost_lease = lost_lease
         self.queue = WorkQueue()
-        self._elector = _elector(api, settings)
-        unfenced = api
+        self._election = election
+        self._elector = election.elector if election is not None else None
         if self._elector is not None:
-            # The elector has pauses of its own, and little time. All other parts write only while this process leads.
-            api.retry_seconds = 0.0
+            # All parts but the election write only while this process leads.
             api = FencedApi(api, self._elector.fence)
             self.queue.pause()
         api.retry_seconds = RETRY_SECONDS
@@ -157,7 +161,9 @@ class Operator:
         self.jobs = Jobs(api)
         self._metrics = Metrics(self.jobs.all, api.requests, self._leads)
         internals = self._metrics.internals
-        api.answered = unfenced.answered = internals.answered
+        api.answered = internals.answered
+        if election is not None:
+            election.count(api.requests, internals.answered)
         self.kopf_sessions = KopfSessions(api.requests, internals.answered)
         internals.queue_depth, internals.failing_jobs = (lambda: self.queue.depth), (lambda: self.queue.failing)
         internals.watch_ages, self.queue.waited = self._watch_ages, internals.waited
@@ -194,7 +200,7 @@ class Operator:
         """Connect, wait for the API server, and start. RuntimeError or OSError with a one-line message on failure.
         `lost_lease` is called with the reason when this process leads no longer: it must end."""
         api = await connect()
-        operator = cls(api, settings, lost_lease)
+        operator = cls(api, settings, lost_lease, await _election(settings))
         try:
             # First, so that the kubelet finds the operator healthy while it waits for the API server.
             operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
@@ -217,8 +223,9 @@ class Operator:
         }
         parts["the event loop probe"] = operator._metrics.internals.probe_event_loop()
         parts["the ages of the jobs' watches"] = operator.kopf_sessions.ages.sample_until_cancelled()
-        if operator._elector is not None:
-            parts[ELECTION] = operator._elect(operator._elector)
+        if operator._election is not None:
+            parts[ELECTION] = operator._elect(operator._election)
+            parts["the sign of life"] = operator._election.elector.fence.keep_moving()
         operator._tasks = {name: asyncio.create_task(part) for name, part in parts.items()}
         for name, task in operator._tasks.items():
             task.add_done_callback(partial(_log_end, name))
@@ -278,14 +285,14 @@ class Operator:
             await asyncio.sleep(AUDIT_SECONDS)
             await self.jobs.audit(self._settings.namespaces or ("",), self.queue.add)
 
-    async def _elect(self, elector: LeaderElector) -> None:
+    async def _elect(self, election: Election) -> None:
         """Take part in the leader election once the caches are filled: only a warm standby takes over at once."""
         await self._synced()
         try:
-            why = await elector.run()
+            why = await election.run()
         except Exception as error:
             # No renewal follows: this process must end before its lease does, as after a lost lease.
-            elector.fence.close()
+            election.elector.fence.close()
             logger.exception("the leader election failed")
             why = f"a fault of the leader election: {error!r}"
         self._lost_lease(f"lost the lease {self._settings.leader_election}: {why}")
@@ -309,9 +316,9 @@ class Operator:
     async def stop(self) -> None:
         """Stop all parts, then let another process lead. Trainings continue."""
         self.queue.close()
-        if self._elector is not None and ELECTION in self._tasks:
+        if self._election is not None and ELECTION in self._tasks:
             await _end([self._tasks.pop(ELECTION)])
-            await self._elector.resign(DRAIN_SECONDS)
+            await self._election.resign(DRAIN_SECONDS)
         await _end(self._tasks.values())
         await self._launcher_reports.close()
         await self._quotas.close()
@@ -322,15 +329,21 @@ class Operator:
             await self._server.cleanup()
         if self._direct is not None:
             await self._direct.close()
+        if self._election is not None:
+            await self._election.close()
         await self._api.close()
 
 
-def _elector(api: Api, settings: OperatorConfig) -> LeaderElector | None:
-    """The elector of this process. Its identity is new for each start: a restarted container keeps the pod's name."""
+async def _election(settings: OperatorConfig) -> Election | None:
+    """The election of this process. Its identity is new for each start: a restarted container keeps the pod's name."""
     if (name := settings.leader_election) is None:
         return None
+    api = await connect()
+    # The elector has pauses of its own, and little time.
+    api.retry_seconds = 0.0
     may_lead = partial(older_operator, api, name.namespace, settings.operator_pods)
-    return LeaderElector(Lease(api, name), f"{settings.identity}_{secrets.token_hex(4)}", Fence(), may_lead)
+    identity = f"{settings.identity}_{secrets.token_hex(4)}"
+    return Election(LeaderElector(Lease(api, name), identity, Fence(), may_lead), api)
 
 
 async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:

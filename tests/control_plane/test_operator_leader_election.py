@@ -128,6 +128,32 @@ def test_a_leader_that_wakes_up_too_late_writes_nothing_and_ends(pair: Pair, new
 
 
 @pytest.mark.slow_fault
+def test_a_leader_with_a_busy_event_loop_keeps_its_lease_and_one_that_hangs_loses_it(
+    control_plane: ControlPlane, operator: OperatorProcess, tmp_path: Path
+) -> None:
+    operator.kill()
+    seconds = tmp_path / "seconds"
+    with ExitStack() as stack:
+        kubeconfig, module = operator_kubeconfig(control_plane), "tests.support.control_plane.busy_operator"
+        busy = OperatorProcess(kubeconfig, tmp_path, module, POD_NAME="busy", BUSY_SECONDS=str(seconds), **ELECTION)
+        stack.enter_context(busy)
+        wait_until(lambda: busy.metric("tftraining_leader") == 1, "it leads")
+        standby = start(stack, control_plane, tmp_path, "standby")
+        wait_until(lambda: standby.get("readyz")[0] == 200, "the caches are filled")
+        # Longer than the leader leads without a renewal.
+        seconds.write_text("12")
+        os.kill(busy.pid, signal.SIGUSR1)
+        wait_until(lambda: not seconds.exists(), "it is busy no longer", 12 + SLACK)
+        assert busy.metric("tftraining_leader") == 1
+        assert standby.metric("tftraining_leader") == 0
+        seconds.write_text("60")
+        os.kill(busy.pid, signal.SIGUSR1)
+        wait_until(lambda: standby.metric("tftraining_leader") == 1, "the standby leads", 21 + SLACK)
+        assert "Traceback" not in busy.log_text() + standby.log_text()
+    control_plane.request("DELETE", LEASE)
+
+
+@pytest.mark.slow_fault
 def test_a_killed_leader_is_replaced_when_its_lease_expires(pair: Pair, new_job: NewJob) -> None:
     leader, standby = pair.leader(), pair.standby()
     job = new_job(spec__replicaSpecs__worker__replicas=40)

@@ -3,6 +3,8 @@
 A process leads until a deadline, which each renewal of its lease moves on. Past the deadline the fence is closed for
 good: writes in flight are cancelled, and later ones are never sent. They wait until the process, which ends then,
 cancels them: an error would count as a refusal by the API server.
+
+The leader election extends and closes the fence from a thread of its own; writes pass it in the operator's event loop.
 """
 
 import asyncio
@@ -22,11 +24,19 @@ def boot_clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
+# An event loop that has not moved for so long hangs: another process must take over.
+STALL_SECONDS = 5.0
+BEAT_SECONDS = 0.5
+
+
 class Fence:
-    """Admits writes until the deadline. Before the first `extend` it is closed, but not for good."""
+    """Admits writes until the deadline. Before the first `extend` it is closed, but not for good. It belongs to the
+    event loop in which it is made; `open`, `extend`, `close` and `stands_still` may be used in any thread."""
 
     def __init__(self, clock: Callable[[], float] = boot_clock) -> None:
         self.clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._moved_at = math.inf
         self.deadline = -math.inf
         self._opened = asyncio.Event()
         self._closed = False
@@ -39,14 +49,25 @@ class Fence:
     def open(self) -> bool:
         """Whether a write may be sent now. The clock counts, not the timer: a process that was stopped runs what it
         had to do before its timers."""
-        if self._opened.is_set() and self.clock() >= self.deadline:
+        if self.was_opened and not self._closed and self.clock() >= self.deadline:
             self.close()
-        return self._opened.is_set() and not self._closed
+        return self.was_opened and not self._closed
 
     @property
     def was_opened(self) -> bool:
         """Whether this process has led."""
-        return self._opened.is_set()
+        return self.deadline > -math.inf
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether the event loop of the writes has not moved for STALL_SECONDS, although `keep_moving` runs."""
+        return self.clock() - self._moved_at > STALL_SECONDS
+
+    async def keep_moving(self) -> None:
+        """Show, until cancelled, that the event loop moves."""
+        while True:
+            self._moved_at = self.clock()
+            await asyncio.sleep(BEAT_SECONDS)
 
     async def opened(self) -> None:
         """Wait until the fence is open for the first time."""
@@ -54,28 +75,40 @@ class Fence:
 
     def extend(self, deadline: float) -> None:
         """Admit writes until this time of the clock, unless the fence is closed for good."""
-        if self._closed or (self._opened.is_set() and not self.open):
+        if self._closed or (self.was_opened and not self.open):
             return
         self.deadline = max(self.deadline, deadline)
+        self._in_loop(self._set_timer)
+
+    def _set_timer(self) -> None:
         self._opened.set()
         if self._timer is not None:
             self._timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(max(0.0, self.deadline - self.clock()), self._check)
+        self._timer = self._loop.call_later(max(0.0, self.deadline - self.clock()), self._check)
 
     def _check(self) -> None:
         """At the deadline; a little later if the timer's clock is ahead."""
         if self.open:
-            self.extend(self.deadline)
+            self._set_timer()
 
     def close(self) -> None:
         """Close for good, and cancel the writes in flight."""
         self._closed = True
+        self._in_loop(self._cancel_writes)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        """Call it in the event loop of the writes: now if this is its thread."""
+        if asyncio._get_running_loop() is self._loop:
+            call()
+        else:
+            self._loop.call_soon_threadsafe(call)
+
+    def _cancel_writes(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         for each in self._writes:
             if not each.expired():
-                each.reschedule(asyncio.get_running_loop().time())
+                each.reschedule(self._loop.time())
 
     async def drain(self, seconds: float) -> bool:
         """Admit no more writes, and let those in flight end. Whether all of them have ended before the deadline."""

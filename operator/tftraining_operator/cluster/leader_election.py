@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from tftraining_api.kube.api import ApiError
-from tftraining_operator.cluster.fence import Fence
+from tftraining_operator.cluster.fence import STALL_SECONDS, Fence
 from tftraining_operator.cluster.lease import RENEW_DEADLINE, RETRY_PERIOD, Lease
 from tftraining_operator.model.lease import Claim, LeaseRecord, Observation, Wait, decide, observe
 
@@ -53,18 +53,12 @@ class LeaderElector:
         await self._acquire()
         return await self._renew()
 
-    async def resign(self, drain_seconds: float) -> None:
-        """Send no more writes, wait until those in flight have ended, and let another candidate lead at once. To be
-        called after the task of `run` has ended.
-
-        The API server may carry out a write whose answer nobody awaits any more: then the lease has to expire.
-        """
-        if await self.fence.drain(drain_seconds):
-            try:
-                await self._bounded(self._release())
-            except (ApiError, TimeoutError) as error:
-                logger.warning("cannot release the lease %s: %s", self._lease.name, _words(error))
-        self.fence.close()
+    async def release(self) -> None:
+        """Release the lease, if this process holds it, so that another candidate leads at once."""
+        try:
+            await self._bounded(self._release())
+        except (ApiError, TimeoutError) as error:
+            logger.warning("cannot release the lease %s: %s", self._lease.name, _words(error))
 
     async def _release(self) -> None:
         try:
@@ -106,7 +100,7 @@ class LeaderElector:
         step = self._decide()
         if isinstance(step, Wait):
             step = await self._watch(step)
-        if isinstance(step, Wait):
+        if isinstance(step, Wait) or self.fence.stands_still:
             return False
         if why := await self._bounded(self._may_lead()):
             self._report(f"waiting to lead: {why}", logging.WARNING)
@@ -145,6 +139,9 @@ class LeaderElector:
             await asyncio.sleep(min(RETRY_PERIOD, left))
             if self._left() <= LAST_MOMENT:
                 break
+            if self.fence.stands_still:
+                why = f"not renewed, because the event loop has stood still for {STALL_SECONDS:g} s"
+                continue
             try:
                 if holder := await self._renew_once():
                     why = f"{holder} holds it"

@@ -4,6 +4,7 @@ Everything runs in virtual time: the real electors and fences, a lease in memory
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 from tests.support.simulated_lease import Hop, LeaseConnection, LeaseServer
 from tests.support.virtual_time import run
-from tftraining_operator.cluster.fence import Fence
+from tftraining_api.kube.api import Api
+from tftraining_operator.cluster.election import Election
+from tftraining_operator.cluster.fence import BEAT_SECONDS, STALL_SECONDS, Fence
 from tftraining_operator.cluster.leader_election import LeaderElector
 from tftraining_operator.cluster.lease import LEASE_SECONDS, RENEW_DEADLINE, RETRY_PERIOD, Lease
 from tftraining_operator.model.lease import Claim, LeaseRecord, Observation, Wait, decide, observe
@@ -86,7 +89,9 @@ class Candidate:
         """SIGTERM."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
-        await self.elector.resign(3.0)
+        if await self.fence.drain(3.0):
+            await self.elector.release()
+        self.fence.close()
 
     @property
     def leads(self) -> bool:
@@ -403,3 +408,51 @@ def test_before_the_first_lease_a_write_waits() -> None:
         return await task
 
     assert run(story())
+
+
+# --- the thread
+
+
+def keep_busy(seconds: float) -> None:
+    """Hold the event loop."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+class _NoApi:
+    async def close(self) -> None:
+        """There is no connection."""
+
+
+async def test_a_busy_event_loop_keeps_its_lease_and_one_that_hangs_is_not_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A tenth of the times."""
+    monkeypatch.setattr("tftraining_operator.cluster.leader_election.RETRY_PERIOD", RETRY_PERIOD / 10)
+    monkeypatch.setattr("tftraining_operator.cluster.fence.STALL_SECONDS", STALL_SECONDS / 10)
+    monkeypatch.setattr("tftraining_operator.cluster.fence.BEAT_SECONDS", BEAT_SECONDS / 10)
+
+    async def may_lead() -> str:
+        return ""
+
+    server, fence = LeaseServer(), Fence()
+    elector = LeaderElector(cast(Lease, LeaseConnection(server, iter(()))), "me", fence, may_lead)
+    election = Election(elector, cast(Api, _NoApi()))
+    tasks = [asyncio.create_task(each) for each in (fence.keep_moving(), election.run())]
+    await fence.opened()
+    before = len(server.history)
+    keep_busy(0.45)
+    assert len(server.history) > before, "renewed while the loop was busy"
+    keep_busy(0.5)
+    hung = len(server.history)
+    keep_busy(0.5)
+    assert len(server.history) == hung and fence.open
+    async with asyncio.timeout(5):
+        await server.after(hung)
+    for each in tasks:
+        each.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await election.resign(1.0)
+    await election.close()
+    assert server.record is not None and server.record.holder == "" and not fence.open

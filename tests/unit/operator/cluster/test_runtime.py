@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import aiohttp
 import msgspec
 import pytest
+from kubernetes.aio.client.configuration import Configuration
+from kubernetes.aio.client.rest import RESTClientObject
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests.support.fake_api_server import Answer, serving
@@ -211,7 +213,7 @@ async def test_a_served_resource_without_its_status_ends_the_start() -> None:
 async def test_a_fault_of_the_leader_election_ends_the_process_and_its_writes(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving() as (fake, api):
+    async with serving() as (fake, _):
 
         async def broken(self: LeaderElector) -> str:
             self.fence.extend(self.fence.clock() + 10)
@@ -221,7 +223,7 @@ async def test_a_fault_of_the_leader_election_ends_the_process_and_its_writes(
             """As if all caches were filled."""
 
         async def connected() -> Api:
-            return api
+            return Api(RESTClientObject(Configuration(host=fake.url)))
 
         monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
         monkeypatch.setattr(LeaderElector, "run", broken)
