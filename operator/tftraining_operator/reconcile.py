@@ -26,6 +26,7 @@ from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.quotas import Quotas
+from tftraining_operator.cluster.storage_use import StorageUsers
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
@@ -73,6 +74,7 @@ class Reconciler:
     def __init__(self, dependencies: Dependencies, queue: WorkQueue, plan: Planner) -> None:
         self._jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics = dependencies
         self._queue = queue
+        self._storage = StorageUsers(self._jobs, self._children.pods, queue.add)
         self._plan = plan
         self._memories: dict[Key, _Memory] = {}
         self._deciding = asyncio.Semaphore(1)
@@ -85,9 +87,11 @@ class Reconciler:
             self._memories.pop(key, None)
             self._launcher_reports.follow(key, None)
             self._quotas.follow(key, None)
+            self._storage.passed(key)
             return
         with self._metrics.reconcile.time():
             await self._pass(key, raw)
+        self._storage.passed(key)
         await self._end_failing(key)
 
     def lane(self, key: Key) -> Lane:
@@ -168,6 +172,7 @@ class Reconciler:
             refused_changes=memory.refused_changes,
             launcher_report=self._launcher_reports.last_report(job.key),
             launcher_silent=self._launcher_reports.is_silent(job.key),
+            storage=self._storage.observe(job),
         )
 
     async def _decide(self, job: Job, observed: Observed, now: datetime) -> Step:

@@ -5,11 +5,12 @@ and kept in parsed form only: the raw objects of 5,000 pods would take some 100 
 """
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tftraining_api.model.names import LABEL_JOB, Key
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.model.observed import Child, parse_child
+from tftraining_operator.model.observed import Child, parse_child, writes
+from tftraining_operator.model.storage_place import Place, place_of_pod
 
 REMEMBERED = 4096
 
@@ -24,6 +25,9 @@ class ChildStore:
         self._keys: dict[tuple[str, str], Key] = {}
         # Namespace and name of the pods on each node.
         self._nodes: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        # Namespace and name of the pods that write, by volume and path; and by the directories above.
+        self._at: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
+        self._below: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
         self._deleted: OrderedDict[str, int] = OrderedDict()
         self.forgotten: Callable[[str], None] = lambda uid: None
 
@@ -36,6 +40,27 @@ class ChildStore:
         key, child = self._known({"namespace": namespace, "name": name})
         return key if child is not None and child.uid == uid else None
 
+    def writers(self, place: Place) -> list[tuple[Key, Child]]:
+        """The pods of jobs that write exactly this directory, with their jobs' keys."""
+        named = self._at.get((place.volume, place.path), ())
+        return [self._child(each) for each in named if each[0] == place.namespace]
+
+    def writers_near(self, place: Place) -> Iterator[tuple[Key, Child]]:
+        """The pods of jobs that write this directory in another namespace, or one above or below it in any."""
+        here = (place.volume, place.path)
+        yield from (self._child(each) for each in self._at.get(here, ()) if each[0] != place.namespace)
+        for above in place.ancestors:
+            yield from map(self._child, self._at.get((place.volume, above), ()))
+        yield from map(self._child, self._below.get(here, ()))
+
+    def _writers(self, place: Place) -> Iterator[set[tuple[str, str]]]:
+        yield self._at[place.volume, place.path]
+        yield from (self._below[place.volume, each] for each in place.ancestors)
+
+    def _child(self, place: tuple[str, str]) -> tuple[Key, Child]:
+        key = self._keys[place]
+        return key, self._jobs[key][place[1]]
+
     def on_node(self, name: str) -> set[Key]:
         """The jobs that have a pod on the node of that name."""
         return {self._keys[place] for place in self._nodes.get(name, ())}
@@ -44,8 +69,8 @@ class ChildStore:
     def lean(raw: Manifest) -> Manifest:
         """The object without unused fields; the TF_CONFIGs alone grow with the square of the gang."""
         raw["metadata"].pop("managedFields", None)
-        node = (raw.get("spec") or {}).get("nodeName")
-        return {**raw, "spec": {"nodeName": node} if node else {}}
+        kept = {"nodeName": (raw.get("spec") or {}).get("nodeName"), "place": _place(raw)}
+        return {**raw, "spec": {name: value for name, value in kept.items() if value}}
 
     def upsert(self, raw: Manifest) -> set[Key]:
         """Take in a new or changed object. Returns the key of its job, and of its job by the labels before; nothing for
@@ -64,6 +89,9 @@ class ChildStore:
         self._keys[place] = key
         if child.node:
             self._nodes[child.node].add(place)
+        if child.place is not None and writes(child):
+            for pods in self._writers(child.place):
+                pods.add(place)
         return {key, before or key}
 
     def discard(self, raw: Manifest) -> set[Key]:
@@ -91,11 +119,14 @@ class ChildStore:
     def _drop(self, key: Key, name: str) -> None:
         place = (key.namespace, name)
         del self._keys[place]
-        node = self._jobs[key].pop(name).node
-        if node:
-            self._nodes[node].discard(place)
-            if not self._nodes[node]:
-                del self._nodes[node]
+        child = self._jobs[key].pop(name)
+        if child.node:
+            self._nodes[child.node].discard(place)
+            if not self._nodes[child.node]:
+                del self._nodes[child.node]
+        if child.place is not None:
+            for pods in self._writers(child.place):
+                pods.discard(place)
         if not self._jobs[key]:
             del self._jobs[key]
 
@@ -139,6 +170,14 @@ class ChildStore:
             if namespace in ("", key.namespace)
             for child in objects.values()
         ]
+
+
+def _place(raw: Manifest) -> Place | None:
+    """The storage that a pod writes; None also for an object that cannot be read, which parse_child tells."""
+    try:
+        return place_of_pod(raw)
+    except Exception:
+        return None
 
 
 def job_of(raw: Manifest) -> Key:

@@ -1,6 +1,7 @@
 """A cache of the jobs, fed by the watch of the custom resource and by the answers to the operator's status writes."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Condition, Status
 from tftraining_operator.cluster.child_store import version
+from tftraining_operator.model.storage_place import Place, place_of_job
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +22,7 @@ class Jobs:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._jobs: dict[Key, Manifest] = {}
+        self._places: defaultdict[Place, set[Key]] = defaultdict(set)
 
     def get(self, key: Key) -> Manifest | None:
         """The cached job; None if it is unknown or deleted."""
@@ -33,6 +36,24 @@ class Jobs:
         """The keys of all jobs."""
         return list(self._jobs)
 
+    def writing(self, place: Place) -> set[Key]:
+        """The jobs whose storage is that place."""
+        return self._places.get(place, set())
+
+    def _put(self, key: Key, raw: Manifest | None) -> None:
+        """Replace the cached job, or drop it."""
+        before, after = place_of_job(key, self.get(key)), place_of_job(key, raw)
+        if before is not None and before != after:
+            self._places[before].discard(key)
+            if not self._places[before]:
+                del self._places[before]
+        if after is not None:
+            self._places[after].add(key)
+        if raw is not None:
+            self._jobs[key] = raw
+        else:
+            self._jobs.pop(key, None)
+
     def update(self, raw: Any, deleted: bool, changed: Callable[[Key], None]) -> None:
         """Take in an object from a watch or list; ignored if not newer than the answer to the operator's last write."""
         raw = dict(raw)
@@ -44,14 +65,14 @@ class Jobs:
         # Watch events of an earlier job of the same name may come late: kopf keeps the order only within one object.
         elif old is None or version(old) < version(raw):
             raw["metadata"] = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
-            self._jobs[key] = raw
+            self._put(key, raw)
         else:
             return
         changed(key)
 
     def forget(self, key: Key) -> None:
         """Drop a deleted job."""
-        self._jobs.pop(key, None)
+        self._put(key, None)
 
     async def write_status(self, key: Key, raw: Manifest, status: Status) -> Manifest:
         """Replace the job's status, but keep fields that only another version of the operator knows; returns the job in
@@ -96,7 +117,7 @@ class Jobs:
         version counts: after a change of the definition the API server reads more of the same object, or less."""
         known = self._jobs.get(key)
         if known is not None and version(known) <= version(raw):
-            self._jobs[key] = _lean(raw)
+            self._put(key, _lean(raw))
         return raw
 
     async def audit(self, namespaces: Iterable[str], changed: Callable[[Key], None]) -> None:

@@ -28,6 +28,7 @@ from tftraining_api.model.names import (
 from tftraining_api.model.spec import Frozen, Manifest
 from tftraining_operator.model.launcher_report import Report, ReportedResult, split_result
 from tftraining_operator.model.node import Nodes
+from tftraining_operator.model.storage_place import Place, place_of_pod
 from tftraining_operator.model.times import LAST, earlier, parsed
 
 # Reasons with which the kubelet or a controller ends or rejects a pod that is not at fault.
@@ -186,7 +187,9 @@ class Pod(Frozen, frozen=True):
 
 
 class Child(Frozen, frozen=True):
-    """One object with the label of a job. `owner` is the UID of its controller, empty if it has none; `owner_job` is
+    """One object with the label of a job. `place` is the storage that a pod writes.
+
+    `owner` is the UID of its controller, empty if it has none; `owner_job` is
     the controller's name if it is a TFTrainingJob. `removal_due` is the end of a requested deletion's grace period.
     `pod` is None if the labels are not those of a pod of the operator. `unreadable` is why nothing but the identity is
     known; empty if all could be read."""
@@ -199,7 +202,13 @@ class Child(Frozen, frozen=True):
     node: str = ""
     removal_due: datetime | None = None
     pod: Pod | None = None
+    place: Place | None = None
     unreadable: str = ""
+
+
+def writes(child: Child) -> bool:
+    """Whether a program in the pod of a job may still write."""
+    return bool(child.owner_job) and (child.pod is None or not child.pod.ended)
 
 
 class Leftover(Frozen, frozen=True):
@@ -228,6 +237,14 @@ class LauncherReport(Frozen, frozen=True):
     report: Report
 
 
+class StorageUse(Frozen, frozen=True):
+    """The use of the job's directory by others: `held` is why no pod may be created now, `shared` who writes the same
+    directory, one above or one below it. Both are for users, empty if there is nobody."""
+
+    held: str = ""
+    shared: str = ""
+
+
 class Observed(Frozen, frozen=True, dict=True, gc=True):
     """The children of one job, the last refusals of their creation or change, and the report of the chief's launcher.
 
@@ -248,6 +265,7 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
     leftovers: tuple[Leftover, ...] = ()
     earlier: tuple[Pod, ...] = ()
     unreadable: str = ""
+    storage: StorageUse = StorageUse()
 
     @cached_property
     def replicas(self) -> tuple[Pod, ...]:
@@ -289,7 +307,8 @@ def parse_child(raw: Manifest) -> Child:
         node=spec.get("nodeName", ""),
     )
     try:
-        return msgspec.structs.replace(child, removal_due=_removal_due(meta), pod=parse_pod(raw))
+        place = Place(*spec["place"]) if spec.get("place") else place_of_pod(raw)
+        return msgspec.structs.replace(child, removal_due=_removal_due(meta), pod=parse_pod(raw), place=place)
     except Exception as error:
         return msgspec.structs.replace(child, unreadable=repr(error)[:LONGEST_MESSAGE])
 

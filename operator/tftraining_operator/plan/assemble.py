@@ -36,6 +36,7 @@ from tftraining_operator.plan.readiness import (
 )
 from tftraining_operator.plan.restart_policy import restart_due
 from tftraining_operator.plan.resumption import with_place
+from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
 from tftraining_operator.plan.spec_updates import departing, fewer_train, with_fewer
 from tftraining_operator.plan.step import Event
 
@@ -66,7 +67,7 @@ def _wanted(context: Context, draft: Draft, wait: datetime | None) -> tuple[Repl
     """The pods to create now: one, if that is enough to see whether the API server accepts more. The evaluator comes
     last, so a refusal of the evaluator delays nobody else."""
     gang, observed = draft.gang, context.observed
-    if gang.stale or observed.leftovers:
+    if gang.stale or observed.leftovers or observed.storage.held:
         return ()
     evaluators = gang.missing_evaluators if _evaluator_due(context) is None else ()
     wanted = (*(gang.missing if wait is None else ()), *evaluators)
@@ -205,6 +206,6 @@ def _events(old: Status, new: Status) -> tuple[Event, ...]:
         events.append(Event("Normal", "Training", f"{new.ready} replicas training{again}"))
     is_news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
     late = is_late(new.message) and not is_late(old.message)
-    if late or (new.reason in ("CreationRefused", "PodsNotReady") and is_news):
+    if late or (new.reason in ("CreationRefused", "PodsNotReady", STORAGE_IN_USE) and is_news):
         events.append(Event("Warning", new.reason or "Stopping", new.message or ""))
     return tuple(events)

@@ -36,6 +36,7 @@ from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
 from tftraining_operator.plan.restart import restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
+from tftraining_operator.plan.shared_storage import STORAGE_SHARED, warn_of_shared_storage
 from tftraining_operator.plan.spec_updates import update_launchers
 from tftraining_operator.plan.step import Step
 from tftraining_operator.plan.success_policy import check_launcher_result, check_success
@@ -105,6 +106,10 @@ def _with_unknown_input(_: Context, draft: Draft) -> bool:
     return draft.report is not None and (known or draft.report.input_not_reproducible)
 
 
+def _with_shared_storage(context: Context, draft: Draft) -> bool:
+    return bool(context.observed.storage.shared) or draft.status.is_true(STORAGE_SHARED)
+
+
 def _with_violation(_: Context, draft: Draft) -> bool:
     return draft.report is not None and bool(draft.report.violation)
 
@@ -150,6 +155,7 @@ ACTIVE = (
     Stage(restart_what_failed),
     Stage(assemble),
     Stage(announce_backups, _with_backup),
+    Stage(warn_of_shared_storage, _with_shared_storage),
     Stage(warn_of_input, _with_unknown_input),
     Stage(announce_earlier_run, _with_first_report),
     Stage(warn_of_no_gpu, _without_gpus),

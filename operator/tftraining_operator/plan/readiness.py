@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.creation_errors import EARLIER
 from tftraining_operator.plan.gang import Gang, finished
+from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
 
 # Claims are bound, volumes and the network of a pod are ready within a few seconds; only later does the status say so.
 PATIENCE = timedelta(seconds=20)
@@ -26,8 +27,8 @@ def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, 
     """Reason (CamelCase) and message of a gang that does not train yet."""
     if observed.leftovers or (observed.refusal is not None and observed.refusal.message == EARLIER):
         return "Stopping", _left_over(observed, now)
-    if observed.refusal is not None:
-        return "CreationRefused", f"{observed.refusal.child}: {observed.refusal.message}"
+    if (reason := _why_held(gang, observed)) is not None:
+        return reason
     if gang.stale:
         return "Stopping", f"waiting for {first_three([_stopping(pod) for pod in gang.stale])} to stop"
     waiting = [pod for pod in gang.pods if not pod.ready and not finished(pod)]
@@ -38,6 +39,14 @@ def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, 
     if waiting:
         return "PodsStarting", f"waiting for {first_three([pod.label for pod in waiting])} to start"
     return "CreatingPods", "creating the pods"
+
+
+def _why_held(gang: Gang, observed: Observed) -> tuple[str, str] | None:
+    """Why the gang's pods may not be created; None if they may. Another job's use of the storage comes first."""
+    if observed.storage.held and not gang.stale:
+        return STORAGE_IN_USE, observed.storage.held
+    refusal = observed.refusal
+    return ("CreationRefused", f"{refusal.child}: {refusal.message}") if refusal is not None else None
 
 
 def cause(message: str | None) -> str:

@@ -72,6 +72,9 @@ def _try(context: Context, draft: Draft, spec: JobSpec, task: CleanupTask) -> Dr
     writers = [pod for pod in context.observed.replicas if not pod.ended]
     if writers:
         return _unknown(context, draft, "Waiting", f"waiting for {writers[0].label} to stop").requeued(deadline)
+    if context.observed.storage.held or context.observed.storage.shared:
+        why = context.observed.storage.held or context.observed.storage.shared
+        return _unknown(context, draft, "Waiting", why).requeued(deadline)
     if refusal is None:
         draft = _unknown(context, draft, "Cleaning", "removing the temporary save directories")
     else:

@@ -27,7 +27,15 @@ from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Status
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.node import Node, Nodes, parse_node, steady_since
-from tftraining_operator.model.observed import LauncherReport, Observed, Refusal, owned_by, parse_child, pods_of
+from tftraining_operator.model.observed import (
+    LauncherReport,
+    Observed,
+    Refusal,
+    StorageUse,
+    owned_by,
+    parse_child,
+    pods_of,
+)
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.status_writes import can_wait
@@ -61,6 +69,7 @@ class SimulatedCluster:
         self.refused_changes: dict[str, Refusal] = {}
         self.noticed: dict[str, datetime] = {}
         self.operator_selector: OperatorSelector | None = None
+        self.storage = StorageUse()
 
     @property
     def now(self) -> datetime:
@@ -112,6 +121,7 @@ class SimulatedCluster:
             nodes=None if snapshot.nodes is None else self.nodes_of(snapshot.pods, snapshot.nodes),
             leftovers=(*leftovers(job, "service", of_earlier(job, services)), *leftovers(job, "pod", left)),
             earlier=leaving_pods(left),
+            storage=self.storage,
         )
 
     def plan(self, snapshot: Snapshot | None = None) -> Step:
