@@ -3,7 +3,8 @@
 A turn is the work of the event loop between two polls of the sockets. The measured time is CPU time of the loop's
 thread, so that a busy machine does not count. Each turn of NOTED milliseconds or more becomes a line of JSON in the
 file $LOOP_NOTES: the end of the turn (seconds since 1970), its duration, the part of Python's garbage collection, the
-number of callbacks, and the longest callback with its duration. Users must never run this program.
+number of callbacks, the longest callback with its duration, and the number of turns since the line before. Users must
+never run this program.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ class Notes:
         self._turn = asyncio.BaseEventLoop._run_once  # type: ignore[attr-defined]
         self._collecting = self._collected = 0.0
         self._callbacks, self._longest, self._what = 0, 0.0, ""
+        self._turns = 0
 
     def install(self) -> None:
         """Patch asyncio and start to measure."""
@@ -60,9 +62,11 @@ class Notes:
         began = time.thread_time()
         self._turn(loop)
         took = (time.thread_time() - began) * 1000
+        self._turns += 1
         if took >= NOTED:
             times = {"ms": took, "gc_ms": self._collected * 1000, "longest_ms": self._longest * 1000}
-            note = {"at": time.time(), **times, "callbacks": self._callbacks, "what": self._what}
+            note = {"at": time.time(), **times, "callbacks": self._callbacks, "what": self._what, "turns": self._turns}
+            self._turns = 0
             self._file.write(json.dumps(note) + "\n")
 
     def _collect(self, phase: str, _: dict[str, int]) -> None:

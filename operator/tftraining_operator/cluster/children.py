@@ -4,11 +4,14 @@ import asyncio
 import logging
 import re
 import secrets
+import time
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from tftraining_api.kube.api import Api, ApiError
+import msgspec
+
+from tftraining_api.kube.api import Api, ApiError, encoded
 from tftraining_api.manifests.launcher import KEY
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, LABEL_JOB, Key
@@ -29,6 +32,8 @@ logger = logging.getLogger(__name__)
 # Beside the scheduler and the kubelets of the first pods, the API server creates the pods of one large job faster with
 # 64 requests at a time than with 16. Each one more costs a TLS connection and 0.3 MiB.
 CONCURRENCY, LEAST_CONCURRENCY = 64, 16
+# Seconds: most manifests take less than a thousandth.
+LONG_BUILD = 0.002
 KEY_BYTES = 32
 # Attempt label of a pod whose attempt is unknown: older than attempt 1.
 PAST = "0"
@@ -68,6 +73,7 @@ class Children:
         self.warnings = KubeletWarnings(pods.job_of)
         pods.forgotten = self.warnings.forget
         self._writing_passes = 0
+        self._building = asyncio.Lock()
 
     def observe(self, job: Job) -> Observed:
         """The job's children, and leftovers of an earlier job of the name, from the caches."""
@@ -158,13 +164,25 @@ class Children:
                 if refused or not turn.next():
                     return
                 try:
-                    await self._create(job, "pods", self.pods, manifests[number])
+                    await self._create(job, "pods", self.pods, await self._built(manifests, number))
                 except WriteRefused as error:
                     refused.append(error)
 
         await self._run_workers(create, len(manifests))
         if refused:
             raise refused[0]
+
+    async def _built(self, manifests: Sequence[Manifest], number: int) -> Manifest:
+        """The manifest of that number. Of manifests that take long, one is made and encoded in each turn of the event
+        loop: 64 pods of a megabyte would hold it for a second."""
+        async with self._building:
+            began = time.perf_counter()
+            manifest = manifests[number]
+            if "spec" in manifest:
+                manifest = {**manifest, "spec": msgspec.Raw(encoded(manifest["spec"]))}
+            if time.perf_counter() - began > LONG_BUILD:
+                await asyncio.sleep(0)
+            return manifest
 
     async def _write_all(self, writes: Sequence[Callable[[], Awaitable[None]]], turn: Turn) -> list[WriteRefused]:
         """Do all writes, until the turn is over; returns the refusals in the order of the writes."""

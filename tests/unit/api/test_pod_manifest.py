@@ -31,6 +31,16 @@ def test_name_hostname_and_subdomain_give_its_address() -> None:
     assert (manifest["metadata"]["namespace"], manifest["spec"]["subdomain"]) == ("ml", "mnist")
 
 
+def test_the_template_stays_as_it_is() -> None:
+    """The pods share parts of it."""
+    builder = a_launched_job().workers(3).storage()
+    job, spec = builder.parsed()
+    before = json.dumps(spec.template)
+    for index in range(3):
+        pod(job, spec, Replica("worker", index), "operator:1")
+    assert json.dumps(spec.template) == before
+
+
 def test_names_cannot_be_changed_by_the_template() -> None:
     spec = made(a_job().pod(hostname="mine", subdomain="mine"))["spec"]
     assert (spec["hostname"], spec["subdomain"]) == ("mnist-worker-1", "mnist")

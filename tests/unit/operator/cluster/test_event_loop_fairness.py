@@ -5,23 +5,24 @@ How long a turn takes is measured by benchmarks.event_loop; here it is counted h
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, cast
 
 import pytest
 
-from tests.support.fake_api_server import Manifest, events, listing, pod, serving
+from tests.support.fake_api_server import Answer, Manifest, events, listing, pod, serving
 from tests.support.simulated_cluster.builders import a_job
 from tests.unit.operator.cluster.test_reconcile import KEY, job, reconciling
-from tftraining_api.kube.api import Api
+from tftraining_api.kube import api as api_module
+from tftraining_api.kube.api import LARGE_ANSWER, Api
 from tftraining_api.kube.pages import AT_ONCE, FIRST_PAGE, LEAST, MOST, PAGE_BYTES, next_limit
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Status
 from tftraining_operator.cluster.child_store import ChildStore
-from tftraining_operator.cluster.children import CONCURRENCY, LEAST_CONCURRENCY, Children
+from tftraining_operator.cluster.children import CONCURRENCY, LEAST_CONCURRENCY, LONG_BUILD, Children
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.model.observed import Observed
@@ -134,3 +135,52 @@ async def test_others_have_their_turn_while_the_step_of_a_large_gang_is_decided(
         raw["spec"]["replicaSpecs"]["worker"]["replicas"] = workers
         jobs.update(raw, False, lambda key: None)
         await reconcile(KEY)
+
+
+class Slow(Sequence[Manifest]):
+    """Manifests that take longer to make than LONG_BUILD; `made` is in which turn of the event loop each was made."""
+
+    def __init__(self, turns: LongPollTurns) -> None:
+        self._turns = turns
+        self.made: list[int] = []
+
+    def __len__(self) -> int:
+        return 2 * CONCURRENCY
+
+    def __getitem__(self, number: Any) -> Any:
+        self.made.append(self._turns.count)
+        until = time.monotonic() + 1.5 * LONG_BUILD
+        while time.monotonic() < until:
+            pass
+        return {"metadata": {"name": f"p-{number}"}, "spec": {"nodeName": ""}}
+
+
+async def test_others_have_their_turn_while_large_pods_are_made() -> None:
+    class Created:
+        async def request(self, method: str, path: str, body: Any, query: Any) -> Manifest:
+            await asyncio.sleep(0)
+            return pod(body["metadata"]["name"], 1)
+
+    stand_in = cast(Api, Created())
+    children = Children(stand_in, ChildStore(), ChildStore(), NodeStore(stand_in))
+    parsed, _ = a_job().parsed()
+    async with counting() as turns:
+        manifests = Slow(turns)
+        await children.create(parsed, Step(status=Status(), create_pods=manifests))
+    assert len(set(manifests.made)) == len(manifests), "one in each turn"
+
+
+async def test_others_have_their_turn_while_large_answers_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = api_module._decoded
+    seen: list[int] = []
+
+    def decode(text: bytes, kind: Any) -> Any:
+        seen.append(turns.count)
+        return decoded(text, kind)
+
+    monkeypatch.setattr(api_module, "_decoded", decode)
+    large = pod("a", 1) | {"spec": {"nodeName": "x" * LARGE_ANSWER}}
+    async with serving() as (fake, api), counting() as turns:
+        fake.on(f"GET {PODS}", Answer(large))
+        answers = await asyncio.gather(*(api.request("GET", PODS) for _ in range(16)))
+    assert answers == [large] * 16 and len(set(seen)) == 16
