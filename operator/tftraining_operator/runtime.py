@@ -183,6 +183,7 @@ class Operator:
         self._reconciler = Reconciler(
             dependencies, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
         )
+        self._reconciler.clock = self._nodes.clock = self._children.pods.clock = api.clock.now
         self.queue.failed, self.queue.lane = self._reconciler.report_failure, self._reconciler.lane
         internals.reconciled_jobs = lambda: self._reconciler.reconciled
         self._reflectors: list[Reflector[Any]] = [

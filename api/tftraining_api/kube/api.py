@@ -24,6 +24,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 
 from tftraining_api.kube.denials import is_denial
 from tftraining_api.kube.pages import AT_ONCE, FIRST_PAGE, Page, next_limit
+from tftraining_api.kube.server_clock import ServerClock
 from tftraining_api.model.spec import Manifest
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
@@ -80,7 +81,7 @@ class Api:
     process runs in the cluster. `refused` is called after a 401: whether there is another token to try. `answered` is
     called with the method (WATCH for a watch, PROXY for a request to a pod), the HTTP status of the answer (0 for none)
     and the seconds until its head came. `retry_seconds` is the time that one request may spend in pauses for which the
-    server asks; longer pauses are left to the caller."""
+    server asks; longer pauses are left to the caller. `clock` is the server's time."""
 
     def __init__(
         self, transport: RESTClientObject, inside: bool = False, refused: Callable[[], Awaitable[bool]] | None = None
@@ -90,6 +91,7 @@ class Api:
         self.inside = inside
         self.retry_seconds = TRIES * LONGEST_PAUSE
         self.requests: Counter[str] = Counter()
+        self.clock = ServerClock()
         self.answered: Callable[[str, int, float], None] = lambda method, code, seconds: None
         self._cancelled = False
         self._decoding = asyncio.Lock()
@@ -258,7 +260,7 @@ class Api:
         content = MERGE if method == "PATCH" else JSON
         headers = {"Accept": "application/json", **content, **await self._headers()}
         url, data = self._url(path, query), None if body is None else encoded(body)
-        began = time.monotonic()
+        began, sent = time.monotonic(), self.clock.seconds()
         try:
             # Not by the transport's own `request`: json.dumps takes ten times as long as msgspec.
             response: aiohttp.ClientResponse = await self._session().request(
@@ -270,7 +272,10 @@ class Api:
         except (aiohttp.ClientError, TimeoutError) as error:
             self.answered(_kind(method, path, query), 0, time.monotonic() - began)
             raise ApiError(0, "NoAnswer", _words(error)) from error
-        self.answered(_kind(method, path, query), response.status, time.monotonic() - began)
+        kind = _kind(method, path, query)
+        self.answered(kind, response.status, time.monotonic() - began)
+        if kind != "PROXY":  # the head of the answer is the pod's own
+            self.clock.note(response.headers.get("Date", ""), sent)
         return response
 
     def _session(self) -> aiohttp.ClientSession:

@@ -6,6 +6,9 @@ and kept in parsed form only: the raw objects of 5,000 pods would take some 100 
 
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
+from datetime import UTC, datetime
+
+import msgspec
 
 from tftraining_api.model.names import LABEL_JOB, Key
 from tftraining_api.model.spec import Manifest
@@ -29,6 +32,7 @@ class ChildStore:
         self._at: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
         self._below: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
         self._deleted: OrderedDict[str, int] = OrderedDict()
+        self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self.forgotten: Callable[[str], None] = lambda uid: None
 
     def of(self, key: Key) -> list[Child]:
@@ -80,7 +84,7 @@ class ChildStore:
         newest = max(self._deleted.get(meta["uid"], -1), old.version if old else -1)
         if newest >= version(raw):
             return set()
-        child, place = parse_child(raw), (meta["namespace"], meta["name"])
+        child, place = self._parsed(raw, old), (meta["namespace"], meta["name"])
         if before is not None:
             self._drop(before, meta["name"])
         if old is not None and old.uid != child.uid:
@@ -93,6 +97,15 @@ class ChildStore:
             for pods in self._writers(child.place):
                 pods.add(place)
         return {key, before or key}
+
+    def _parsed(self, raw: Manifest, old: Child | None) -> Child:
+        """The object, with the time at which this operator saw that its node is silent."""
+        child = parse_child(raw)
+        if child.pod is None or child.pod.node_silent_since is None:
+            return child
+        before = old.pod.silence_noticed_at if old is not None and old.uid == child.uid and old.pod else None
+        pod = msgspec.structs.replace(child.pod, silence_noticed_at=before or self.clock())
+        return msgspec.structs.replace(child, pod=pod)
 
     def discard(self, raw: Manifest) -> set[Key]:
         """Drop an object that was deleted or has lost its label; returns the key of its job if it was cached."""

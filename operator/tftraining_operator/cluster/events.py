@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from tftraining_api.kube.api import Api
 from tftraining_api.model.job import Job
@@ -28,7 +28,7 @@ class Events:
         """Queue an event; if the API server does not keep up, events are dropped to bound memory."""
         logger.info("%s: %s: %s", job.key, event.reason, event.message)
         try:
-            self._queue.put_nowait(_event(job, event, self._instance))
+            self._queue.put_nowait(_event(job, event, self._instance, self._api.clock.now()))
         except asyncio.QueueFull:
             self._dropped("QueueFull")
             logger.warning("%s: event %s dropped: too many events are waiting", job.key, event.reason)
@@ -45,12 +45,12 @@ class Events:
                 logger.warning("cannot write an event: %s", error)
 
 
-def _event(job: Job, event: Event, instance: str) -> Manifest:
+def _event(job: Job, event: Event, instance: str, now: datetime) -> Manifest:
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"generateName": f"{job.key.name}-", "namespace": job.key.namespace},
-        "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "eventTime": now.isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "regarding": {
             "apiVersion": API_VERSION,
             "kind": KIND,

@@ -9,20 +9,13 @@ The leader election extends and closes the fence from a thread of its own; write
 
 import asyncio
 import math
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from tftraining_api.kube.api import Api, Query
+from tftraining_api.kube.server_clock import boot_clock
 from tftraining_api.model.spec import Manifest
-
-
-def boot_clock() -> float:
-    """Seconds since the machine's start. They go on while the machine is suspended, unlike time.monotonic() on Linux:
-    a leader that was suspended must find its lease expired."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
-
 
 # An event loop that has not moved for so long hangs: another process must take over.
 STALL_SECONDS = 5.0
@@ -150,7 +143,7 @@ class FencedApi(Api):
 
     def __init__(self, api: Api, fence: Fence) -> None:
         super().__init__(api._transport, api.inside, api._refused)
-        self.requests = api.requests
+        self.requests, self.clock = api.requests, api.clock
         self._unfenced = api
         self._fence = fence
 

@@ -102,6 +102,7 @@ class Pod(Frozen, frozen=True):
     * `unremoved_since` is the time of a deletion without a grace period that should have removed the pod at once: no
       finalizer delays the removal.
     * `restarted_at` is the request for a restart that the pod was created after; None for a pod of an earlier version.
+    * `silence_noticed_at` is when this operator saw that the node is silent (set in cluster/child_store.py).
     * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
       which the pod's status shows only afterwards (both are set in plan/node_loss.py).
     * `was_finished`: the job's status says that the program had finished before the pod's end was announced (set in
@@ -127,6 +128,7 @@ class Pod(Frozen, frozen=True):
     deletion_deadline: datetime | None = None
     unremoved_since: datetime | None = None
     node_silent_since: datetime | None = None
+    silence_noticed_at: datetime | None = None
     node_lost: bool = False
     evicting: bool = False
     was_finished: bool = False

@@ -8,6 +8,9 @@ import msgspec
 # itself writes such times, because its durations overflow after 292 years.
 FIRST, LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
+# So far the estimate of the API server's time may be off.
+UNCERTAIN = timedelta(seconds=2)
+
 
 def parsed(text: object) -> datetime:
     """The time in an object of the API, in UTC and between FIRST and LAST. ValueError if it is no time."""
@@ -41,6 +44,11 @@ def earlier(time: datetime, seconds: int) -> datetime:
 def earliest(*times: datetime | None) -> datetime | None:
     """The earliest time; None if all are None."""
     return min((each for each in times if each is not None), default=None)
+
+
+def is_ahead(time: datetime, now: datetime) -> bool:
+    """Whether a clock that was ahead has written the time."""
+    return time > now + UNCERTAIN
 
 
 def clock(time: datetime) -> str:

@@ -144,7 +144,8 @@ def _out_of_service(pod: Pod, node: Node, due: datetime | None) -> Trouble:
 def _shown_by_pod(pod: Pod, patience: int) -> Trouble | None:
     if pod.node_silent_since is not None:
         what = f"node {pod.node} has sent no heartbeat since {clock(pod.node_silent_since)}"
-        return Trouble(what, later(pod.node_silent_since, patience))
+        begun = max(pod.node_silent_since, pod.silence_noticed_at or pod.node_silent_since)
+        return Trouble(what, later(begun, patience))
     if pod.deletion_deadline is not None:
         what = f"node {pod.node} has not deleted the pod, which was due at {clock(pod.deletion_deadline)}"
         return Trouble(what, later(pod.deletion_deadline, patience), silent=True)

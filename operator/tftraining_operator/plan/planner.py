@@ -13,6 +13,7 @@ from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, OOM_KILLED, Code
 from tftraining_operator.model.conditions import without_condition
 from tftraining_operator.model.kstatus import with_ready_and_stalled
 from tftraining_operator.model.observed import Observed
+from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.auxiliary_objects import plan_auxiliary_objects, split_missing_secret
 from tftraining_operator.plan.clean_pods import clean_pods
@@ -208,9 +209,28 @@ def _context(
     return split_missing_secret(context) if observed.refusal is not None else context
 
 
+def _not_ahead(status: Status, now: datetime) -> Status:
+    """The status whose times in the future, which an operator with a clock ahead has written, count from now: no wait
+    exceeds its bound by more than the time until this pass. Nodes' clocks too write the time of a restart: see
+    restart_policy.restart_due."""
+    present = now.replace(microsecond=0)
+    names = ("start_time", "completion_time", "admitted_time")
+    times = {name: getattr(status, name) for name in names}
+    ahead = {name: present for name, time in times.items() if time is not None and is_ahead(time, now)}
+    conditions = status.conditions
+    if any(is_ahead(each.last_transition_time, now) for each in conditions):
+        conditions = tuple(
+            msgspec.structs.replace(each, last_transition_time=min(each.last_transition_time, present))
+            for each in conditions
+        )
+    if not ahead and conditions is status.conditions:
+        return status
+    return msgspec.structs.replace(status, conditions=conditions, **ahead)
+
+
 def _begun(job: Job, observed: Observed, now: datetime) -> Status:
     """The status that the stages start from: without the parts that each pass derives again."""
-    status = without_condition(job.status, UNREADABLE)
+    status = _not_ahead(without_condition(job.status, UNREADABLE), now)
     if status.names_refused_write:
         status = without_refusals(status)
     status = msgspec.structs.replace(status, observed_generation=job.generation)

@@ -21,6 +21,7 @@ from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import Counts, Failure, LastRestart, Restarts, Status
 from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS
 from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.auxiliary_objects import find_missing_secret
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
@@ -201,6 +202,8 @@ def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -
         return False
     replaced = member_of(context.job.key.name, last.pod or "") in draft.status.replaced
     if incident.charged or incident.pod is None or last.reason in LOST_MEMBER_REASONS or not replaced:
+        return False
+    if is_ahead(last.time, context.now):  # each new pod would seem to be older
         return False
     return all(pod.created < last.time.replace(microsecond=0) for pod in lost.pods)  # pods tell seconds only
 

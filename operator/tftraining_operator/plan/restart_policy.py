@@ -20,6 +20,7 @@ from tftraining_api.model.job import Problem
 from tftraining_api.model.spec import JobSpec, RestartRule
 from tftraining_api.model.status import Restarts, SameFailure, Status
 from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.incident import ASKED_FOR, Incident, describe, exception_in
 
 # So long have all pods to run for a job that does not report epochs to have made progress.
@@ -112,9 +113,10 @@ def wait(restarts: Restarts, exception: str, at: datetime) -> timedelta:
     return timedelta(seconds=row.shortened(backoff, at.timestamp()))
 
 
-def restart_due(status: Status) -> datetime | None:
-    """When the back-off of the last restart is over; None for a job that was never restarted."""
-    if (last := status.last_restart) is None:
+def restart_due(status: Status, now: datetime) -> datetime | None:
+    """When the back-off of the last restart is over; None for a job that was never restarted. A clock that was ahead
+    has written a time in the future: nothing says how much of that back-off is left, so it is over."""
+    if (last := status.last_restart) is None or is_ahead(last.time, now):
         return None
     return last.time + wait(status.restarts, last.exception or "", last.time)
 

@@ -15,6 +15,7 @@ from tftraining_api.model.spec import Frozen, JobSpec, Storage
 from tftraining_api.model.status import Cleanup, Counts, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.observed import Pod
+from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.clean_pods import evaluator_grace
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.step import Event
@@ -120,7 +121,9 @@ def _after_failure(context: Context, draft: Draft, pod: Pod) -> Draft:
     if pod.attempt >= TRIES:
         return _give_up(context, draft, message).with_deletions((pod,))
     draft = _unknown(context, draft, "Retrying", message)
-    ended = (pod.exit.finished_at if pod.exit else None) or pod.created
+    finished = pod.exit.finished_at if pod.exit else None
+    # The time of its end is of the node's clock.
+    ended = pod.created if finished is None or is_ahead(finished, context.now) else finished
     next_try = ended + PAUSE * 2 ** (pod.attempt - 1)
     return draft.requeued(next_try) if context.now < next_try else draft.with_deletions((pod,))
 

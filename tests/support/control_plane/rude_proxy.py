@@ -49,8 +49,8 @@ class RudeProxy:
     """The faults of the moment, and the requests so far. The attributes are set by the test's thread.
 
     `delay` holds every request for so many seconds, `slow` one that it chooses (seconds), `fault` chooses a fault for a
-    request (or None), `expired` answers each watch with a 410, `away` closes each connection. `frozen` lets no byte of a
-    watch through whose path ends with that; None for no watch.
+    request (or None), `expired` answers each watch with a 410, `away` closes each connection. `frozen` lets no byte of
+    a watch through whose path ends with that; None for no watch.
     """
 
     def __init__(self, plane: ControlPlane) -> None:

@@ -1,5 +1,7 @@
 """The cache of children: order of news, deletions, lists, and nothing kept of what is gone."""
 
+from datetime import UTC, datetime
+
 from tests.support.fake_api_server import pod
 from tftraining_api.model.names import Key
 from tftraining_operator.cluster.child_store import ChildStore
@@ -99,3 +101,40 @@ def test_the_jobs_on_a_node_are_those_that_have_a_pod_there_now() -> None:
     store.discard(pod("a", 6))
     assert (store.on_node("n1"), store.on_node("n2")) == (set(), {other})
     assert "n1" not in store._nodes
+
+
+def test_a_silent_node_counts_from_when_this_operator_saw_that() -> None:
+    def silent(version: int, ready: str = "False") -> dict[str, object]:
+        raw = pod("job-worker-0", version)
+        names = {"role": "worker", "index": "0", "attempt": "1"}
+        raw["metadata"]["labels"] |= {f"tftraining.dev/{name}": value for name, value in names.items()}
+        since = raw["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        conditions = [
+            {"type": "Ready", "status": ready, "lastTransitionTime": since},
+            {"type": "ContainersReady", "status": "True", "lastTransitionTime": since},
+        ]
+        return raw | {"status": {"phase": "Running", "conditions": conditions}}
+
+    def noticed() -> object:
+        (child,) = store.of(KEY)
+        return child.pod and child.pod.silence_noticed_at
+
+    store, days = ChildStore(), iter(range(2, 9))
+    store.clock = lambda: datetime(2026, 1, next(days), tzinfo=UTC)
+    for version in (5, 6):
+        store.upsert(silent(version))
+        assert noticed() == datetime(2026, 1, 2, tzinfo=UTC)
+    store.upsert(silent(7, "True"))
+    assert noticed() is None
+    store.upsert(silent(8))
+    assert noticed() == datetime(2026, 1, 3, tzinfo=UTC)
+
+
+def test_a_look_at_one_job_corrects_its_pods_and_a_late_watch_does_not_undo_that() -> None:
+    store = ChildStore()
+    for raw in (pod("gone", 5), pod("there", 5), pod("newer", 30), pod("of-another", 5, job="other")):
+        store.upsert(raw)
+    store.replace_job(KEY, [pod("there", 9), pod("unknown", 8)], 20)
+    assert names(store) == {"there", "newer", "unknown"} and len(store.of(Key("ns", "other"))) == 1
+    assert store.upsert(pod("gone", 7)) == store.upsert(pod("there", 8)) == set()
+    assert names(store) == {"there", "newer", "unknown"}
