@@ -113,6 +113,24 @@ def test_progress_and_restarts_in_place_are_told(
     assert operator.metric("tftraining_recovery_seconds_count") == before[1] + 1
 
 
+def test_a_launcher_that_leaves_its_pod_for_a_new_one_gets_it_alone_and_without_a_charge(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
+) -> None:
+    job = new_job(**IN_PLACE)
+    old = {name: pod["metadata"]["uid"] for name, pod in train(job, launcher).items()}
+    words = "worker-1 failed 2 times in a row before its first step, in a pod where it had run longer"
+    told = {"verdict": "", "reason": "UncleanContainer", "message": words, "member": "worker-1"}
+    job.fail_pod("job-worker-1", 143, f"tftraining/1 {json.dumps({**told, 'ledger': {'processFailures': 3}})}\n")
+    wait_until(lambda: uids(job).get("job-worker-1") not in (None, old["job-worker-1"]), "the new pod", 30)
+    assert uids(job)["job-worker-0"] == old["job-worker-0"]
+    job.run_pod("job-worker-1")
+    status = job.wait_for("Running", ready="2/2")
+    assert status["restarts"].items() >= {"counted": 3, "recreated": 1}.items()
+    assert "disruptions" not in status["restarts"] and "podFailures" not in status["restarts"]
+    assert status["lastRestart"].items() >= {"pod": "job-worker-1", "reason": "UncleanContainer"}.items()
+    assert any(event[:2] == ("Normal", "UncleanContainer") for event in job.events())
+
+
 def test_backups_in_memory_are_told_until_a_container_is_oom_killed(
     new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
 ) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining_client.local.line_buffer import LineBuffer
 from tftraining_client.local.process_spec import ProcessSpec
 from tftraining_client.local.status import Status, read_result
@@ -18,10 +19,20 @@ Output = Callable[[str, list[str]], None]
 
 @dataclass(frozen=True)
 class LauncherExit:
-    """The end of a launcher: its exit code (128 + n for signal n), and the result in its termination message or {}."""
+    """The end of a launcher: its exit code (128 + n for signal n), and its termination message or {}."""
 
     code: int
-    result: Status
+    message: Status
+
+    @property
+    def result(self) -> Status:
+        """The job's result, if the launcher left one."""
+        return self.message if self.message.get("verdict") else {}
+
+    @property
+    def wants_new_pod(self) -> bool:
+        """Whether the launcher left because something in its container keeps the program from starting."""
+        return self.message.get("reason") == UNCLEAN
 
 
 class LauncherProcess:

@@ -6,6 +6,7 @@ The runner must never return while a process of the job is left, whatever happen
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -135,6 +136,8 @@ class Runner:
         """Kill the orphans of a dead launcher, and fail the job or charge the restart by the job's rules."""
         async with self._spawning:
             subreaper.kill_orphans([*self.launchers.values()])
+        if ended.wants_new_pod:
+            return self._clean(launcher, str(ended.message.get("message")))
         if short >= SHORT_LIVES:
             return self._fail_job("LauncherFailed", f"the launcher of {launcher.name} exits at once, with {ended.code}")
         what = f"the launcher of {launcher.name} exited with {ended.code}"
@@ -144,6 +147,13 @@ class Runner:
         self._pod_failures += decision.effect.charged and launcher.spec.replica.traits.in_gang
         self.note(f"{what}; restarting it")
         return await asyncio.sleep(short - 1 if short else 0)
+
+    def _clean(self, launcher: LauncherProcess, why: str) -> None:
+        """Empty what stands for the container of a replica, before a launcher that has left for a new one."""
+        place = self._allocation.temporary_directory(launcher.spec.replica)
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(exist_ok=True)
+        self.note(f"{why}; starting it with an empty TMPDIR")
 
     def _ledger(self) -> dict[str, int]:
         return {**self.timeline.ledger, "podFailures": self._pod_failures} if self._pod_failures else {}

@@ -42,10 +42,10 @@ async def _fetch_status(port: int) -> Status | None:
 
 
 def read_result(path: Path) -> Status:
-    """The verdict in a launcher's termination message; {} if there is none."""
+    """What a launcher left in its termination message: the verdict, or why it left without one; {} if nothing."""
     try:
         line = path.read_text("utf-8", "replace").split("\n", 1)[0]
         found = json.loads(line.removeprefix(FIRST_LINE)) if line.startswith(FIRST_LINE) else {}
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) and found.get("verdict") else {}
+    return found if isinstance(found, dict) else {}

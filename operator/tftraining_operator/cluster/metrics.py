@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tftraining.launch.failure import restart_rules
+from tftraining.launch.failure import first_step, restart_rules
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastRestart, Status
 from tftraining_operator.cluster.internals import Internals
@@ -37,6 +37,7 @@ JOB_REASONS = (
     node_loss.REASON,
     auxiliary_objects.KEY_LOST,
     RESUMED_TRAINING_DIFFERS,
+    first_step.UNCLEAN,
 )
 # Reasons come from users' pods, and each label value is a permanent time series: unknown reasons share OTHER_REASON.
 KNOWN_REASONS = frozenset((*JOB_REASONS, *POD_REASONS, *DISRUPTION_REASONS, *NODE_REBOOT_REASONS))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from tftraining.launch.failure.exception import exception_of
+from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.incident import signal_name
 from tftraining.launch.failure.restart_rules import RESTART, Decision
 from tftraining.launch.failure.same_failure import counts_as_same_failure
@@ -117,6 +118,11 @@ def _has_result(pod: Pod) -> bool:
 
 
 def _failure(pod: Pod) -> Incident:
+    result = pod.exit.result if pod.exit else None
+    if result is not None and result.reason == UNCLEAN:
+        return Incident(
+            reason=UNCLEAN, message=result.message or f"{pod.label} asks for a new pod", charged=False, pod=pod
+        )
     reason, exception = pod.reason or (pod.exit.reason if pod.exit else ""), exception_in(pod)
     message = f"{pod.label}: {exception}" if exception else f"{pod.label} failed: {describe(pod)}"
     return Incident(reason=reason or "Error", message=message, charged=True, pod=pod)

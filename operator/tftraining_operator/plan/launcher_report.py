@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import member_of, pod_name
@@ -162,7 +163,7 @@ def _merged_record(
     """status.lastRestart with the launcher's account of that restart; None if the launcher reports an earlier one."""
     if (
         old is not None
-        and reported.reason in LOST_MEMBER_REASONS
+        and (reported.reason in LOST_MEMBER_REASONS or old.reason == UNCLEAN)
         and reported.reason != old.reason
         and _is_same(job, old, reported)
     ):

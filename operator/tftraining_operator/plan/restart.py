@@ -15,6 +15,7 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.roles import GANG_ROLES, is_outside_gang
 from tftraining_api.model.names import Replica, member_of
 from tftraining_api.model.spec import Frozen
@@ -36,6 +37,7 @@ from tftraining_operator.plan.incident import (
     needs_replacement,
 )
 from tftraining_operator.plan.kueue_successors import admits_successors, find_unreplaceable, next_successors
+from tftraining_operator.plan.launcher_report import merged
 from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
 from tftraining_operator.plan.restart_policy import apply_rules, charge, exhausted, wait
@@ -94,7 +96,7 @@ def _missing_secret(context: Context, draft: Draft) -> Incident | None:
 def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | None = None) -> Draft:
     """The draft with new pods for the lost ones, or with a new attempt of the whole gang if `lost` is None; with the
     job's end if no restarts are left. All pods that are lost now are one incident."""
-    draft = _with_failure(draft, incident)
+    draft = _with_failure(_with_last_account(draft, incident), incident)
     incident, problem = apply_rules(context.spec, draft.status, incident)
     if lost is not None:
         incident = _joined(context, draft, incident, lost)
@@ -161,6 +163,13 @@ def _when(restarts: Restarts, incident: Incident, now: datetime) -> str:
     """The wait before the restart in words; empty if there is none."""
     seconds = wait(restarts, incident.exception if incident.failed else "", now).total_seconds()
     return f" in {seconds:.0f} s" if seconds else ""
+
+
+def _with_last_account(draft: Draft, incident: Incident) -> Draft:
+    """The draft with the restarts that a launcher had counted when it left its pod for a new one: its last report may
+    be unread."""
+    result = incident.pod.exit.result if incident.reason == UNCLEAN and incident.pod and incident.pod.exit else None
+    return draft.with_status(restarts=merged(draft.status.restarts, result.ledger)) if result is not None else draft
 
 
 def _with_failure(draft: Draft, incident: Incident) -> Draft:

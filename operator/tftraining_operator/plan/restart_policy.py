@@ -10,7 +10,7 @@ import msgspec
 
 from tftraining.launch.failure import ledger, restart_rules
 from tftraining.launch.failure.exit import Exit, kind_of
-from tftraining.launch.failure.first_step import failure_key
+from tftraining.launch.failure.first_step import UNCLEAN, failure_key
 from tftraining.launch.failure.incident import FATAL
 from tftraining.launch.failure.same_failure import REASON as SAME_FAILURE
 from tftraining.launch.failure.same_failure import SameFailure as Row
@@ -85,7 +85,7 @@ def charge(spec: JobSpec, status: Status, incident: Incident, now: datetime) -> 
     return msgspec.structs.replace(
         old,
         counted=old.counted + incident.charged,
-        disruptions=old.disruptions + (free and not incident.failed),
+        disruptions=old.disruptions + (free and not incident.failed and incident.reason != UNCLEAN),
         recreated=old.recreated + 1,
         budget_used=(0 if refilled else old.budget_used) + incident.charged,
         without_progress=(0 if begins_anew else old.without_progress) + in_a_row,

@@ -116,6 +116,18 @@ def test_an_exception_in_the_first_lines_ends_the_job_at_its_third_start(tmp_pat
     assert float(took[1]) < 15
 
 
+def test_a_command_that_cannot_be_repeated_gets_a_clean_container_after_a_kill(tmp_path: Path) -> None:
+    job = manifest("3", "0.1")
+    container = job["spec"]["template"]["spec"]["containers"][0]
+    words = " ".join(container["command"])
+    container["command"] = ["sh", "-c", f"mkdir $TMPDIR/src && exec {words}"]
+    with Run(tmp_path, job, "--kill", "worker-1@step=3") as run:
+        assert run.wait() == 0
+        log = run.log
+    assert re.search(r"worker-\d failed 2 times in a row before .*; starting it with an empty TMPDIR", log), log
+    assert re.search(r"^digits: Succeeded in ", log, re.MULTILINE), log
+
+
 def test_a_program_that_fails_for_good(tmp_path: Path) -> None:
     job = manifest("4", "0.02", "--fail", "7", restartPolicy={"maxRestarts": 1, "budgetReset": "Never"})
     with Run(tmp_path, job) as run:

@@ -16,12 +16,13 @@ STEPS = 400
 
 
 class CopyingGang(LocalGang):
-    """Two workers whose programs make copies, each in a volume of its own, as pods have one."""
+    """Workers whose programs make copies, each in a volume of its own, as pods have one."""
 
-    def __init__(self, place: Path, *arguments: str) -> None:
+    def __init__(self, place: Path, *arguments: str, workers: int = 2) -> None:
         self.memory = place / "memory"
         told = {"mode": "Auto", "directory": str(self.memory)}
-        super().__init__(place, {"worker": 2}, memoryBackup=told, terminationGraceSeconds=20, memberTimeoutSeconds=3)
+        roles = {"worker": workers}
+        super().__init__(place, roles, memoryBackup=told, terminationGraceSeconds=20, memberTimeoutSeconds=3)
         self.command = [sys.executable, str(PROGRAM), str(self.directory), "--steps", str(STEPS), *arguments]
 
     def store(self, name: str) -> Path:
@@ -47,7 +48,7 @@ class CopyingGang(LocalGang):
 
     def finish(self) -> None:
         """Wait for the end; every step has been made, and no wrong state was restored."""
-        assert self.wait() == {"worker-0": 0, "worker-1": 0}
+        assert self.wait() == dict.fromkeys(self.names, 0)
         assert self.violations() == ""
         assert sorted(set(self.steps())) == list(range(1, STEPS + 1))
         assert list(self.memory.iterdir()) == []

@@ -23,6 +23,7 @@ from tftraining.launch.config import round_environment, spec_updates
 from tftraining.launch.config.settings import VARIABLE, Settings
 from tftraining.launch.config.spec_updates import SpecUpdates
 from tftraining.launch.failure import traceback_folding
+from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.incident import exit_code
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import (
@@ -33,6 +34,7 @@ from tftraining.launch.failure.result import (
 )
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
+from tftraining.launch.gang.peer import Peer
 from tftraining.launch.history_file import HistoryFile
 from tftraining.launch.http import metrics, pages
 from tftraining.launch.http.long_polls import LongPolls
@@ -54,6 +56,8 @@ PORT_SECONDS = 10.0  # for an earlier process to release the port
 STORAGE_SECONDS = 5.0
 DRAIN_SECONDS = 5.0
 WAIT_FOR_COPY = 0.5  # of the grace period: for the backup in memory that the chief orders at an announced stop
+STORE_SECONDS = 120.0  # for the backup in memory of a chief that leaves for a new pod: nobody ends it meanwhile
+STOP_LOOK_SECONDS = 0.02
 LONE_CHIEF_SECONDS = 3.0  # after the chief's SIGTERM: the other members' have arrived, if all have to go
 REPORTED_FIELDS = ("progress", "lastRestart")  # fields of /status that the termination message keeps
 LOCALHOST = "127.0.0.1"  # the host of every launcher of `tftj run`, and of none in a pod
@@ -176,6 +180,9 @@ class Launcher:
         spec_update_poll.cancel()
         if client_run.done():
             result = client_run.result()
+            if result.reason == UNCLEAN and self._rendezvous is not None:
+                await self._wait_for_stops(self._rendezvous.coordinator.membership.members)
+                await self._store_copy(STORE_SECONDS, time.monotonic() + LONE_CHIEF_SECONDS)
         else:
             result = await self._terminate()
             client_run.cancel()
@@ -195,6 +202,15 @@ class Launcher:
         result = await self._client.terminate(left)
         await storing
         return result
+
+    async def _wait_for_stops(self, members: Sequence[Peer]) -> None:
+        """Wait until the other members have ended their programs, and dropped the copies that are not used again: the
+        end of this launcher interrupts them."""
+        me, end = self._settings.gang.me, time.monotonic() + self._settings.policy.member_timeout_seconds
+        while time.monotonic() < end:
+            if all(peer.state in ("ready", "lost") for peer in members if peer.name != me):
+                return
+            await asyncio.sleep(STOP_LOOK_SECONDS)
 
     async def _store_copy(self, seconds: float, decided_at: float) -> None:
         """Store the newest backup in memory; not beyond `decided_at` if other members stay, for they have it too."""
@@ -318,7 +334,7 @@ class Launcher:
             return 0
         if result.verdict == FAILED:
             return exit_code(result.exit) if result.member == self._settings.gang.me else 1
-        return TERMINATED_EXIT_CODE if self._stop_requested.is_set() else 1
+        return TERMINATED_EXIT_CODE if self._stop_requested.is_set() or result.reason == UNCLEAN else 1
 
     # The pages.
 

@@ -767,6 +767,31 @@ def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:
     assert chief.decisions.result is None
 
 
+@pytest.mark.parametrize(
+    ("limit", "spoilt", "exception", "new_pods"),
+    [
+        (3, True, "FileExistsError: src", True),
+        (3, True, "KeyError: 'x'", False),
+        (0, True, "KeyError: 'x'", True),
+        (3, False, "FileExistsError: src", False),
+    ],
+)
+def test_a_member_whose_program_no_longer_starts_in_its_pod_takes_a_new_one(
+    limit: int, spoilt: bool, exception: str, new_pods: bool
+) -> None:
+    """Unless the failure counts for the job, which has made no step. Each member decides for itself."""
+    chief = start_gang(same_failure_limit=limit)
+    frame = exited(1)
+    chief.handle_frame(
+        "worker-1", {**frame, "spoilt": spoilt, "exit": {**frame["exit"], "code": 1, "exception": exception}}, 2.0
+    )
+    assert [frame["newPods"] for _, frame in chief.outbox.take_all() if frame["type"] == "stop"] == [new_pods] * 2
+    send_ready(chief, 2.5)
+    chief.handle_frame("worker-0", exited(2, 1), 3.0)
+    stops = [frame["newPods"] for _, frame in chief.outbox.take_all() if frame["type"] == "stop"]
+    assert stops == [False, False], "what a member has told counts in its round"
+
+
 def start_late(seconds: int, limit: float, **progress: dict[str, Any]) -> Coordinator:
     """A gang of which each member reports this progress for so long; {} for nothing."""
     chief = start_gang(start_deadline_seconds=limit)

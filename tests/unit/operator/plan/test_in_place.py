@@ -1,5 +1,6 @@
 """Launchers restart in place: what the status tells of it, and which pods the operator replaces, each alone."""
 
+import json
 from datetime import timedelta
 
 import pytest
@@ -454,6 +455,43 @@ def test_a_verdict_that_says_nothing_is_no_end() -> None:
     message = 'tftraining/1 {"verdict": "", "reason": "Terminated"}\nlast'
     cluster.exit("worker-1", code=143, message=message).run()
     assert (cluster.status.phase, cluster.status.restarts.recreated) == ("Running", 1)
+
+
+SPOILT = "worker-1 failed 2 times in a row before its first step, in a pod where it had run longer"
+
+
+def leave(cluster: SimulatedCluster, *members: str) -> SimulatedCluster:
+    """The launchers of these members leave for new pods, after two failed starts that nobody has read yet."""
+    ledger = {"inPlace": 2, "processFailures": 3, "withoutProgress": 3}
+    told = {"verdict": "", "reason": "UncleanContainer", "message": SPOILT, "member": "worker-1", "ledger": ledger}
+    for member in members:
+        cluster.exit(member, code=143, message=f"tftraining/1 {json.dumps(told)}\n")
+    return cluster
+
+
+@pytest.mark.parametrize("members", [("worker-1",), ("worker-0",), ("worker-0", "worker-1")])
+def test_a_launcher_that_leaves_its_pod_gets_a_new_one_without_a_charge(members: tuple[str, ...]) -> None:
+    cluster = running(a_launched_job().max_restarts(3))
+    before = {name: pod["metadata"]["uid"] for name, pod in cluster.api.pods.items()}
+    leave(cluster, *members).settle()
+    status = cluster.status
+    assert (status.phase, status.reason, status.attempt) == ("Restarting", "UncleanContainer", 1)
+    assert status.message is not None and status.message.startswith(f"{SPOILT}; recreating its pod in 4 s; other")
+    assert [each.type for each in cluster.events if each.reason == "UncleanContainer"] == ["Normal"]
+    restarts = status.restarts
+    assert (restarts.counted, restarts.pod_failures, restarts.disruptions, restarts.recreated) == (3, 0, 0, 1)
+    cluster.run_timers()
+    after = {name: pod["metadata"]["uid"] for name, pod in cluster.api.pods.items()}
+    assert {name for name in after if after[name] != before[name]} == {f"mnist-{each}" for each in members}
+    assert (cluster.status.phase, cluster.status.restarts.counted) == ("Running", 3)
+
+
+def test_a_pod_that_always_asks_for_another_one_waits_longer_each_time() -> None:
+    cluster = running(a_launched_job().max_restarts(1000))
+    began = cluster.now
+    for _ in range(8):
+        leave(cluster, "worker-1").run_timers()
+    assert (cluster.now - began).total_seconds() > 100
 
 
 def test_the_last_epoch_is_told_by_the_verdict() -> None:

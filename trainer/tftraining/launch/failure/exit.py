@@ -14,6 +14,7 @@ SYNTAX_ERROR = "SyntaxError"
 IMPORT_ERROR = "ImportError"
 KERAS3_FIT = "Keras3Fit"
 OOM_KILLED = "OOMKilled"
+SIGNALED = 128  # a shell reports its child's signal n as exit code 128 + n
 
 _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError)\b")
 _IMPORT = re.compile(r"^(ImportError|ModuleNotFoundError)\b")

@@ -84,7 +84,7 @@ class Attribution:
             return "", False
         how = "no connection to the other programs" if connecting else "no step"
         told = [f"{summarize_names(connecting or loading)}: {how} within {self._start_limit}"]
-        if early := [peer.name for peer in trainers if peer.has_succeeded]:
+        if early := [peer.name for peer in self._membership.members if peer.has_succeeded]:
             told.append(f"{summarize_names(early)} exited with code 0 before the others had started")
         others = [peer.name for peer in running if peer.name not in connecting]
         if connecting and others:

@@ -58,12 +58,13 @@ class Outbox:
         """Order a copy at the end of `step`, where the member's program then waits to be stopped."""
         self._send(peer.name, type="copy", round=peer.round, step=step)
 
-    def send_stop(self, peer: Peer, incident: Incident) -> None:
-        """End a member's round, if it is connected."""
+    def send_stop(self, peer: Peer, incident: Incident, new_pods: bool = False) -> None:
+        """End a member's round, if it is connected; `new_pods`: those leave whose program has not started well."""
         if peer.is_connected:
             failed_member = None if incident.reason in PLANNED_RESTARTS else incident.member
             cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}
             suspects = {"suspects": incident.suspects} if incident.suspects else {}
+            cause |= {"newPods": new_pods}
             self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **cause, **suspects)
 
     def send_result(self, peer: Peer) -> None:

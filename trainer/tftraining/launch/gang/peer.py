@@ -48,6 +48,7 @@ class Peer:
     progress_at: float = 0.0  # when its launcher reported the progress
     exit: Exit | None = None
     exited_at: float = 0.0
+    is_spoilt: bool = False  # its program no longer starts in its container (first_step.py)
     chief_closed_round: int = 0  # the last round whose chief closed its connection, not only fell silent
     chief_bye_round: int = 0  # the last round whose chief told it that the chief leaves and its program does not run
     consecutive_failures: int = 0  # of an evaluator, in a row
@@ -88,6 +89,7 @@ class Peer:
         self.progress = Snapshot()
         self.backup = None
         self.exit = None
+        self.is_spoilt = False
 
     def record_heartbeat(self, frame: Mapping[str, Any], now: float) -> None:
         """Take a heartbeat; TypeError or ValueError if the frame is invalid."""
@@ -108,6 +110,7 @@ class Peer:
         self._record_progress(frame["progress"], now)
         self.state = "done"
         self.exit, self.exited_at = program_exit, now
+        self.is_spoilt = bool(frame.get("spoilt"))
 
     def watched_program(self) -> WatchedProgram:
         """The input of the watchdog."""

@@ -17,13 +17,12 @@ from __future__ import annotations
 import re
 import signal
 
-from tftraining.launch.failure.exit import OOM_KILLED, Exit
+from tftraining.launch.failure.exit import OOM_KILLED, SIGNALED, Exit
 from tftraining.launch.failure.same_failure import counts_as_same_failure
 
 Copy = tuple[int, int]  # round and step
 SOON_SECONDS = 600.0  # of training behind a restoration
 MOST = 16  # copies that one frame may name
-SIGNALED = 128  # a shell reports its child's signal n as exit code 128 + n
 CRASHES = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV})
 _NUMBER = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d*)?(?:e[+-]?\d+)?|\b(?:nan|inf)\b", re.IGNORECASE)
 

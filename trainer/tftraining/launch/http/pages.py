@@ -155,7 +155,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         message = message if incident is None or incident.alone else f"{incident.message}; {message}"
         if coordinator.late_start:
             return "Starting", SLOW_START, coordinator.late_start
-        if early := _finished(coordinator):
+        if early := [peer.name for peer in coordinator.membership.members if peer.has_succeeded]:
             message = f"{message}; {summarize_names(early)} exited with code 0 before the others had started"
         return "Starting", "ProgramsStarted", message
     reason, message = _training_reason(coordinator)

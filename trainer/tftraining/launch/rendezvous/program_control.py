@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from tftraining.launch.config import proxies, round_environment
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.first_step import UNCLEAN, Starts
 from tftraining.launch.failure.incident import exit_to_frame
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
@@ -25,7 +26,7 @@ from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.process.process_state import StuckDetector
 from tftraining.launch.process.program import Program
-from tftraining.launch.progress import to_frame
+from tftraining.launch.progress import has_reports, to_frame
 from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
 from tftraining.launch.rendezvous.protocol import Frame, ProtocolError
@@ -64,6 +65,7 @@ class ProgramControl:
         self._stopping = False
         self._has_ended = asyncio.Event()  # the program of this round
         self._stuck_detector = StuckDetector()
+        self._starts, self._has_reported = Starts(), False  # of the program in this pod
         self._sees_no_gpu = False  # TensorFlow sees none of the GPUs that the container requests
 
     def keep_finished_fits(self, digest: str, variables: Mapping[str, str]) -> None:
@@ -99,10 +101,30 @@ class ProgramControl:
             self._note_failed_member(order.get("member"))
             if "ledger" in order:  # the chief's launcher may be of an older version that omits it
                 self.ledger = Ledger.from_json(order["ledger"])
+            self._record_start(None)
+            if order.get("newPods") and (self._starts.are_spoilt or not self._starts.stepped):
+                self._leave_for_new_pod()
             await self._stop(int(order["round"]), str(order["why"]), bool(order["dump"]), order.get("suspects"))
         elif order["type"] == "end":
             self._accept_result(order)
         return None
+
+    def _record_start(self, ended: Exit | None) -> None:
+        """Note how this round's program has started in this pod; `ended`: its own end."""
+        snapshot, ran = self.program.snapshot(), time.monotonic() - self.started_at
+        self._has_reported = self._has_reported or has_reports(snapshot)
+        if ended is not None:
+            self._starts.record_exit(ended, snapshot, self._has_reported, ran)
+        elif self.state == "running":
+            self._starts.record_stop(snapshot, self._has_reported, ran)
+
+    def _leave_for_new_pod(self) -> None:
+        """End this launcher without a verdict: whoever has created the pod creates another one. The chief knows before
+        this member is ready, and does not start it again."""
+        me = self.settings.gang.me
+        self._send(type="leaving")
+        self.result = Result("", UNCLEAN, self._starts.describe(me), me)
+        self.program.log(f"tftraining: leaving this pod for a new one: {self.result.message}")
 
     async def _start_unless_interrupted(self, order: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
         """Start the program, which may take minutes; return the order that interrupted the start, if any."""
@@ -203,6 +225,7 @@ class ProgramControl:
         if self.state == "done" and self.exit is not None:
             progress = to_frame(self.program.snapshot(), time.monotonic())
             told = {"exit": exit_to_frame(self.exit), "progress": progress, **self._backup_field()}
+            told["spoilt"] = self._starts.are_spoilt
             self._send(type="exited", round=self.round, **told)
 
     def _backup_field(self) -> Frame:
@@ -215,6 +238,7 @@ class ProgramControl:
             return
         self._has_ended.set()
         if not self._stopping and not self.program.lease.is_over:
+            self._record_start(program_exit)
             self.state, self.exit = "done", program_exit
             self.send_exit()
 
@@ -237,6 +261,7 @@ class ProgramControl:
         """Kill the program because the connection to the chief is lost; an evaluator runs on."""
         if self.result is None and self.settings.in_gang:
             self._note_failed_member(self.settings.gang.chief)
+            self._record_start(None)
             await self.kill()
             self.state = "waiting"
 
