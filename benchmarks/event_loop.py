@@ -120,6 +120,9 @@ class Bench:
         await self._send(self._binding(pod, index) for index, pod in pods)
         await self._send(running_request(NAMESPACE, pod) for _, pod in pods)
         ip = {"status": {"podIP": self._launcher.ip, "podIPs": [{"ip": self._launcher.ip}]}}
+        self._launcher.job = msgspec.json.decode(await self._client.request("GET", f"{jobs_path(NAMESPACE)}/{job}"))[
+            "metadata"
+        ]["uid"]
         chief = f"{core_path(NAMESPACE, 'pods')}/{job}-worker-0/status"
         await self._send([("PATCH", chief, msgspec.json.encode(ip))])
         await self._until(partial(self._is_running, job), f"{job} runs")

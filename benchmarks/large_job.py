@@ -79,6 +79,8 @@ class Bench:
         """Report all pods as running, as kubelets do; return when the job runs."""
         size = {"size": len(self._names), "full": len(self._names)}
         self._launcher.say(gang=size)
+        job = msgspec.json.decode(await self._client.request("GET", f"{jobs_path(NAMESPACE)}/{NAME}"))
+        self._launcher.job = job["metadata"]["uid"]
         address = {"status": {"podIP": self._launcher.ip, "podIPs": [{"ip": self._launcher.ip}]}}
         chief = ("PATCH", f"{core_path(NAMESPACE, 'pods')}/{self._names[0]}/status", msgspec.json.encode(address))
         async with Watch(self._client, jobs_path(NAMESPACE), accept="application/json") as jobs:

@@ -36,7 +36,7 @@ class Chief:
     def __init__(self, name: str, workers: int) -> None:
         self.name = name
         self.present: set[int] = set()
-        self.uid = ""
+        self.uid = self._job = ""
         self.asked = False
         self._workers = workers
         self._round = 0
@@ -67,10 +67,10 @@ class Chief:
                 told = {"member": "worker-1", "reason": "MemberLost", "downSeconds": down}
                 self._last_restart = {"time": self._down_since.isoformat(), **told}
 
-    async def open(self, uid: str, ip: str) -> None:
-        """Listen on the address of the chief's pod."""
+    async def open(self, uid: str, ip: str, job: str) -> None:
+        """Listen on the address of the chief's pod; `uid` is the pod's, `job` that of its job."""
         await self.close()
-        self.uid = uid
+        self.uid, self._job = uid, job
         counter = RevisionCounter(uid, self._state)
 
         def page() -> Response:
@@ -99,6 +99,7 @@ class Chief:
         ledger = {"inPlace": restarts, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0}
         body: dict[str, Any] = {
             "version": 1,
+            "job": {"uid": self._job},
             "revision": revision,
             "phase": phase,
             "reason": phase,
@@ -222,7 +223,8 @@ class SimulatedChiefs:
                 raw = msgspec.json.decode(await self._client.request("GET", f"{self._path}/{pod}"))
                 status = raw.get("status", {})
                 if status.get("phase") == "Running" and status.get("podIP"):
-                    await chief.open(raw["metadata"]["uid"], status["podIP"])
+                    (job,) = raw["metadata"]["ownerReferences"]
+                    await chief.open(raw["metadata"]["uid"], status["podIP"], job["uid"])
                     return
                 await asyncio.sleep(0.5)
         except (RuntimeError, OSError) as error:

@@ -24,12 +24,13 @@ from tftraining_operator.cluster.children import Children, Turn
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
-from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.metrics import Counted, Metrics
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.storage_use import StorageUsers
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, Refusal
+from tftraining_operator.model.times import saturated
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of, told
 from tftraining_operator.plan.look_first import must_look
@@ -49,6 +50,7 @@ class _Memory(msgspec.Struct):
     uid: str
     generation: int
     written: datetime
+    counted: Counted
     looked: bool = False
     dropped: frozenset[Path] = frozenset()
     refusal: Refusal | None = None
@@ -191,7 +193,9 @@ class Reconciler:
         if memory is None or (memory.uid, memory.generation) != (job.uid, job.generation):
             # The children of a new job are known from the answers to their creation.
             looked = job.status.phase == "Pending" or (memory is not None and memory.uid == job.uid and memory.looked)
-            memory = self._memories[job.key] = _Memory(job.uid, job.generation, now, looked)
+            start = saturated(max(job.created, job.status.start_time or job.created))
+            counted = memory.counted if memory is not None and memory.uid == job.uid else Counted.since(start)
+            memory = self._memories[job.key] = _Memory(job.uid, job.generation, now, counted, looked)
         return memory
 
     async def _write(self, raw: Manifest, job: Job, step: Step, memory: _Memory) -> bool:
@@ -212,7 +216,7 @@ class Reconciler:
         if answer is not None:
             memory.written = self.clock()
             memory.dropped = frozenset(dropped_fields(dump_status(step.status), answer.get("status") or {}))
-        self._metrics.observe(job.status, step.status)
+        self._metrics.observe(job.status, step.status, memory.counted, self.clock())
         for event in step.events:
             self._events.publish(job, event)
         if is_progress(job.status, step.status):

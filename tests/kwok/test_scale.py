@@ -59,7 +59,7 @@ def resize(job: SimulatedJob, launcher: ChiefLauncher, workers: int, restarts: i
 def test_three_one_two_in_the_running_pods(new_job: NewJob) -> None:
     job = new_job(spec__restartPolicy__mode="InPlace", spec__replicaSpecs__worker__replicas=3)
     chief = job.train(3)["job-worker-0"]
-    with chief_launcher(chief["status"]["podIP"]) as launcher:
+    with chief_launcher(chief["status"]["podIP"], job.raw()["metadata"]["uid"]) as launcher:
         launcher.say(gang={"size": 3, "full": 3})
         resize(job, launcher, 1, restarts=1)
         resize(job, launcher, 2, restarts=2)

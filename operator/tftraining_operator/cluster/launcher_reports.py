@@ -265,9 +265,9 @@ class _Superseded(Exception):
 
 
 def _of_job(report: Report, uid: str) -> Report:
-    """The report; ValueError if it is another job's: chiefs on one host's network share its address, and a released
-    address may be assigned to another pod."""
-    if report.job.uid not in ("", uid):
+    """The report; ValueError if it is another job's, or nobody's: chiefs on one host's network share its address, and a
+    released address may be assigned to another pod. The launchers of all versions name their job."""
+    if report.job.uid != uid:
         raise ValueError("a launcher of another job answered")
     return report
 

@@ -5,7 +5,9 @@ The metrics of the operator's own work are in tftraining_operator/cluster/intern
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from datetime import datetime
 
+import msgspec
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -42,7 +44,27 @@ JOB_REASONS = (
 # Reasons come from users' pods, and each label value is a permanent time series: unknown reasons share OTHER_REASON.
 KNOWN_REASONS = frozenset((*JOB_REASONS, *POD_REASONS, *DISRUPTION_REASONS, *NODE_REBOOT_REASONS))
 OTHER_REASON = "Other"
+# What one job can have done in a second, at most: the reports of its launchers are not trusted with more. An operator
+# that has just started does not know how many restarts it has counted, so one status counts MOST_RESTARTS at most.
+RESTARTS_PER_SECOND, STEPS_PER_SECOND, MOST_RESTARTS = 1, 10_000, 3_600
 RECOVERY_BUCKETS = (0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 45, 60, 120, 300, 600)
+
+
+class Counted(msgspec.Struct):
+    """Until when the restarts, recoveries and losses of one job are counted."""
+
+    restarts: datetime
+    recoveries: datetime
+    losses: datetime
+
+    @classmethod
+    def since(cls, start: datetime) -> "Counted":
+        """Nothing is counted since the start of the job."""
+        return cls(start, start, start)
+
+
+def _seconds(since: datetime, now: datetime) -> float:
+    return max(0.0, (now - since).total_seconds())
 
 
 class Metrics:
@@ -121,8 +143,9 @@ class Metrics:
         backed_up.add_metric([], sum(map(_has_backup, statuses)))
         return (jobs, backed_up)
 
-    def observe(self, old: Status, new: Status) -> None:
-        """Record the restarts and recoveries that a written status adds to the one before it."""
+    def observe(self, old: Status, new: Status, counted: Counted, now: datetime) -> None:
+        """Record the restarts and recoveries that a written status adds to the one before it, as far as they can have
+        happened since the last ones were `counted`."""
         recreated = new.restarts.recreated - old.restarts.recreated
         in_place = new.restarts.in_place - old.restarts.in_place
         if new.last_restart is not None and recreated + in_place > 0:
@@ -134,23 +157,29 @@ class Metrics:
                 str(charged).lower(),
                 "InPlace" if in_place > 0 else "Recreate",
             )
-            self._restarts.labels(*labels).inc(recreated + in_place)
+            most = min(MOST_RESTARTS, 1 + int(_seconds(counted.restarts, now)) * RESTARTS_PER_SECOND)
+            self._restarts.labels(*labels).inc(min(recreated + in_place, most))
+            counted.restarts = now
         if new.last_restart is not None and new.last_restart.down_seconds is not None:
             before = old.last_restart
             if before is None or before.time != new.last_restart.time or before.down_seconds is None:
-                self._recovery.observe(new.last_restart.down_seconds)
-        self._observe_lost_work(old.last_restart, new.last_restart)
+                self._recovery.observe(min(new.last_restart.down_seconds, _seconds(counted.recoveries, now)))
+                counted.recoveries = now
+        self._observe_lost_work(old.last_restart, new.last_restart, counted, now)
         if new.is_true(RESUMED_TRAINING_DIFFERS) and not old.is_true(RESUMED_TRAINING_DIFFERS):
             self._differing.inc()
 
-    def _observe_lost_work(self, old: LastRestart | None, new: LastRestart | None) -> None:
+    def _observe_lost_work(
+        self, old: LastRestart | None, new: LastRestart | None, counted: Counted, now: datetime
+    ) -> None:
         """Count the repeated steps once: in the first status that has them."""
         known = old is not None and new is not None and old.time == new.time and old.lost_steps is not None
         if new is None or new.lost_steps is None or known:
             return
         source = new.resumed_from if new.resumed_from in SOURCES else OTHER_REASON
-        self._lost_steps.labels(source).inc(new.lost_steps)
-        self._lost_seconds.labels(source).inc(new.lost_seconds or 0.0)
+        seconds, counted.losses = _seconds(counted.losses, now), now
+        self._lost_steps.labels(source).inc(min(new.lost_steps, seconds * STEPS_PER_SECOND))
+        self._lost_seconds.labels(source).inc(min(new.lost_seconds or 0.0, seconds))
 
 
 def _status(job: Manifest) -> Manifest:

@@ -18,6 +18,7 @@ from tftraining.launch.roles import ROLES
 from tftraining_api.model.next_restart import RESUMES_AT
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Backup, History, Progress, SameFailure
+from tftraining_operator.model.times import saturated
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300
@@ -173,6 +174,7 @@ class ReportedBackup(Frozen, frozen=True):
         """The same with strings that are cut, and words that are known."""
         return msgspec.structs.replace(
             self,
+            time=_within(self.time),
             where=_known(self.where or "", SOURCES),
             reason=_exception(self.reason),
             resumes_at=_known(self.resumes_at, RESUMES_AT),
@@ -296,12 +298,16 @@ def parse_report(text: bytes) -> Report:
         missing=report.missing[:MOST_MISSING],
         finished=report.finished[:MOST_FINISHED],
         no_gpu=report.no_gpu[:MOST_FINISHED],
-        progress=progress and msgspec.structs.replace(progress, metrics=progress.progress().metrics),
+        progress=progress
+        and msgspec.structs.replace(
+            progress, metrics=progress.progress().metrics, updated_time=_within(progress.updated_time)
+        ),
         history=_history(report.history),
         backup=backup and backup.bounded(),
         last_restart=last
         and msgspec.structs.replace(
             last,
+            time=_within(last.time),
             reason=_word(last.reason),
             exception=_exception(last.exception),
             resumed_from=_known(last.resumed_from or "", SOURCES),
@@ -317,6 +323,11 @@ def parse_report(text: bytes) -> Report:
     )
 
 
+def _within(time: datetime | None) -> datetime | None:
+    """The time within the years that the rest of the operator, and the API server, can count with."""
+    return None if time is None else saturated(time)
+
+
 def _history(raw: Any) -> ReportedHistory | None:
     """The history, with bounded names; None if it is invalid."""
     try:
@@ -329,8 +340,9 @@ def _history(raw: Any) -> ReportedHistory | None:
                 for each in found.restarts[-series.MOST_STATUS_MARKS :]
             ),
         )
-        return bounded if bounded.is_sound else None
-    except (msgspec.MsgspecError, OverflowError):
+        # The times of the restarts are bounded where they are merged (tftraining_operator/model/history.py).
+        return msgspec.structs.replace(bounded, start_time=_within(bounded.start_time)) if bounded.is_sound else None
+    except (msgspec.MsgspecError, OverflowError, RecursionError):
         return None
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 PORT = 8472
 _numbers = itertools.count(1)
+# The UIDs of the jobs, by the address of the chief's pod: a launcher knows its job from its pod.
+JOBS: dict[str, str] = {}
 
 
 def own_network() -> str:
@@ -24,35 +26,43 @@ def own_network() -> str:
 
 
 class ChiefLauncher:
-    """Answers `/status` on that address, or one of its own; `asked` counts the questions, `paths` are what for."""
+    """Answers `/status` on that address, or one of its own; `asked` counts the questions, `paths` are what for. `job`
+    is the UID of its job, by default that of JOBS."""
 
-    def __init__(self, ip: str = "") -> None:
+    def __init__(self, ip: str = "", job: str = "") -> None:
         self.ip = ip or f"{own_network()}.{next(_numbers) % 250 + 1}"
+        self.job = job
         self.asked = 0
         self.paths: set[str] = set()
-        self.body = b""
+        self._page: dict[str, Any] = {}
         self.say()
 
     def say(self, phase: str = "Training", **fields: Any) -> None:
         """Answer like this from now on; what is not named is as for a gang that trains."""
         ledger = {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0}
         ledger |= fields.pop("ledger", {})
-        self.body = json.dumps({"version": 1, "phase": phase, "round": 1, "ledger": ledger, **fields}).encode()
+        self._page = {"version": 1, "phase": phase, "round": 1, "ledger": ledger, **fields}
+
+    @property
+    def body(self) -> bytes:
+        """The answer."""
+        return json.dumps({"job": {"uid": self.job or JOBS.get(self.ip, "")}, **self._page}).encode()
 
 
 @contextmanager
-def chief_launcher(ip: str = "") -> Iterator[ChiefLauncher]:
+def chief_launcher(ip: str = "", job: str = "") -> Iterator[ChiefLauncher]:
     """A launcher that is there in the `with` block, on that address or one of its own."""
-    launcher = ChiefLauncher(ip)
+    launcher = ChiefLauncher(ip, job)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             launcher.asked += 1
             launcher.paths.add(self.path)
             self.send_response(200 if self.path == "/status" else 404)
-            self.send_header("Content-Length", str(len(launcher.body)))
+            body = launcher.body
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(launcher.body)
+            self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
             """Say nothing."""

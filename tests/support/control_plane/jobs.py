@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.chief_launcher import JOBS as JOBS_BY_ADDRESS
 from tests.support.control_plane.manifests import Manifest, changed, minimal
 
 Found = TypeVar("Found")
@@ -160,7 +161,9 @@ class TrainingJob:
         self.plane.request("DELETE", f"{self._core}/pods/{name}", {"gracePeriodSeconds": 0})
 
     def patch_pod(self, name: str, change: Manifest, subresource: str = "") -> None:
-        """Merge a change into the pod."""
+        """Merge a change into the pod. A launcher on its address knows its job from then on."""
+        if ip := (change.get("status") or {}).get("podIP"):
+            JOBS_BY_ADDRESS[ip] = self.raw()["metadata"]["uid"]
         self.plane.request("PATCH", f"{self._core}/pods/{name}{subresource}", change, "application/merge-patch+json")
 
     def events(self) -> list[tuple[str, str, str]]:

@@ -17,9 +17,10 @@ async def test_the_report_of_a_simulated_chief_is_read_by_the_operator(monkeypat
         chief.change(index, is_there=True)
     assert not chief.trains, "no launcher answers yet"
     try:
-        await chief.open("uid", "127.0.0.1")
+        await chief.open("uid", "127.0.0.1", "job-uid")
         report = parse_report(chief._status("uid.1").encode())
         assert (report.phase, report.revision, report.progress is not None) == ("Training", "uid.1", True)
+        assert report.job.uid == "job-uid"
         chief.change(2, is_there=False)
         report = parse_report(chief._status("uid.2").encode())
         assert (report.phase, json.loads(chief._status("x"))["missing"]) == ("Restarting", ["worker-2"])

@@ -40,7 +40,7 @@ CHIEF = LauncherEndpoint("uid-1", "job-1", "ns", "job-worker-0", "10.0.0.1", "Ru
 
 
 def status_page(phase: str = "Training", **fields: Any) -> bytes:
-    return json.dumps({"phase": phase, **fields}).encode()
+    return json.dumps({"phase": phase, "job": {"uid": CHIEF.job}, **fields}).encode()
 
 
 class Pods:
@@ -202,7 +202,8 @@ async def test_what_the_launcher_of_another_job_says_is_no_answer(
     """Two chiefs on the network of one host have one address; one that was given back is another pod's soon."""
     caplog.set_level("INFO")
     own, other = {"name": "job", "uid": "job-1"}, {"name": "other", "uid": "job-2"}
-    pods = Pods(*[status_page(job=other, round=7)] * 3, status_page(job=own, round=3))
+    others = [status_page(job=each, round=7) for each in (other, {}, {"name": "job"})]
+    pods = Pods(*others, status_page(job=own, round=3))
     async with following(pods) as launchers:
         await until(lambda: launchers.is_silent(KEY))
         assert launchers.last_report(KEY) is None

@@ -1,18 +1,20 @@
 """What the operator tells Prometheus of restarts."""
 
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tftraining_api.model.status import LastRestart, Restarts, Status
-from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.metrics import MOST_RESTARTS, STEPS_PER_SECOND, Counted, Metrics
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 def restarted(metrics: Metrics, reason: str) -> None:
     """Tell the metrics of one restart in place."""
-    last = LastRestart(time=datetime(2026, 3, 1, tzinfo=UTC), reason=reason)
-    metrics.observe(Status(), Status(restarts=Restarts(in_place=1), last_restart=last))
+    last = LastRestart(time=NOW, reason=reason)
+    metrics.observe(Status(), Status(restarts=Restarts(in_place=1), last_restart=last), Counted.since(NOW), NOW)
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,26 @@ def test_only_the_leader_counts_the_jobs(leads: bool) -> None:
     running = metrics.registry.get_sample_value("tftraining_jobs", {"phase": "Running"})
     assert running == (1 if leads else None)
     assert metrics.registry.get_sample_value("tftraining_api_requests_total", {"method": "GET"}) == 1
+
+
+def test_what_a_launcher_reports_is_counted_as_far_as_it_can_have_happened() -> None:
+    """Each value is at the bound of the report; the metrics are of all jobs of the cluster."""
+    metrics, counted = Metrics(list, Counter()), Counted.since(NOW)
+    old, ten = Status(), timedelta(seconds=10)
+    for number in (1, 2):
+        last = LastRestart(
+            time=NOW + number * ten, reason="Killed", resumed_from="Start", lost_steps=2**53, lost_seconds=1e9,
+            down_seconds=1e9,
+        )  # fmt: skip
+        new = Status(restarts=Restarts(in_place=number * 10**6 // 2), last_restart=last)
+        metrics.observe(old, new, counted, NOW + number * ten)
+        old = new
+    values = {each.name: each.value for family in metrics.registry.collect() for each in family.samples if each.value}
+    assert values["tftraining_restarts_total"] == 2 * 11
+    assert values["tftraining_recovery_seconds_sum"] == values["tftraining_job_lost_seconds_total"] == 20
+    assert values["tftraining_job_lost_steps_total"] == 20 * STEPS_PER_SECOND
+
+    new = Status(restarts=Restarts(in_place=10**6), last_restart=last)
+    metrics.observe(Status(), new, Counted.since(NOW), NOW + timedelta(days=30))
+    total = {each.name: each.value for family in metrics.registry.collect() for each in family.samples if each.value}
+    assert total["tftraining_restarts_total"] - 2 * 11 == MOST_RESTARTS

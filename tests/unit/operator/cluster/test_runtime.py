@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 import aiohttp
 import msgspec
@@ -20,7 +21,7 @@ from tftraining_api.model.status import LastRestart, Restarts, Status
 from tftraining_operator.cluster.http_server import serve
 from tftraining_operator.cluster.leader_election import LeaderElector
 from tftraining_operator.cluster.lease import LeaseName
-from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.metrics import Counted, Metrics
 from tftraining_operator.runtime import Operator, OperatorConfig, _check_installed, read_settings
 
 
@@ -241,6 +242,9 @@ async def test_a_fault_of_the_leader_election_ends_the_process_and_its_writes(
             await operator.stop()
 
 
+START, LATER = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+
+
 def restarted(when: str, reason: str, down: float | None = None, counted: int = 0, recreated: int = 1) -> Status:
     last = msgspec.convert({"time": when, "reason": reason}, LastRestart)
     last = msgspec.structs.replace(last, down_seconds=down)
@@ -249,12 +253,12 @@ def restarted(when: str, reason: str, down: float | None = None, counted: int = 
 
 def test_metrics_count_phases_restarts_and_recoveries_once() -> None:
     jobs = [{"status": {"phase": "Running"}}, {"status": {"phase": "Running"}}, {}]
-    metrics = Metrics(lambda: jobs, Counter(GET=3))
+    metrics, counted = Metrics(lambda: jobs, Counter(GET=3)), Counted.since(START)
     before, down = Status(), restarted("2026-01-01T00:00:00Z", "OOMKilled", counted=1)
     up = restarted("2026-01-01T00:00:00Z", "OOMKilled", down=2.5, counted=1)
-    metrics.observe(before, down)
-    metrics.observe(down, up)
-    metrics.observe(up, up)
+    metrics.observe(before, down, counted, LATER)
+    metrics.observe(down, up, counted, LATER)
+    metrics.observe(up, up, counted, LATER)
     text = generate_latest(metrics.registry).decode()
     for line in (
         'tftraining_jobs{phase="Running"} 2.0',
@@ -276,7 +280,7 @@ def test_metrics_tell_restarts_in_place_apart() -> None:
         # The charge had been written while the launchers were at it.
         restarts = msgspec.structs.replace(after.restarts, in_place=number)
         after = msgspec.structs.replace(after, restarts=restarts)
-        metrics.observe(before, after)
+        metrics.observe(before, after, Counted.since(START), LATER)
         before = after
     lines = generate_latest(metrics.registry).decode().splitlines()
     assert 'tftraining_restarts_total{charged="true",mode="InPlace",reason="Killed"} 1.0' in lines

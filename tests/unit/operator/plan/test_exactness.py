@@ -15,7 +15,7 @@ from tftraining.launch.gang import backup_report
 from tftraining_api.model import next_restart
 from tftraining_api.model.job import dump_status
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Backup, Condition, Progress, Status
-from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.metrics import Counted, Metrics
 from tftraining_operator.model.launcher_report import LONGEST_LISTS, parse_report
 from tftraining_operator.plan.status_writes import dropped_fields, is_written
 
@@ -198,7 +198,7 @@ def test_a_violation_is_counted_once_a_job() -> None:
     metrics, time = Metrics(list, Counter()), datetime(2026, 3, 1, tzinfo=UTC)
     found = Status(conditions=(Condition(DIFFERS, "True", time, DIFFERS),))
     for old, new in ((Status(), Status()), (Status(), found), (found, found)):
-        metrics.observe(old, new)
+        metrics.observe(old, new, Counted.since(time), time)
     assert metrics.registry.get_sample_value("tftraining_resumed_training_differs_total") == 1
 
 

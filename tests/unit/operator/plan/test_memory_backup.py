@@ -10,7 +10,7 @@ import pytest
 from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.status import Backup, LastRestart, Status
-from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.metrics import Counted, Metrics
 from tftraining_operator.model.launcher_report import parse_report
 
 TIME = "2026-03-01T12:00:05Z"
@@ -370,7 +370,7 @@ def test_lost_work_is_counted_once_when_it_is_known() -> None:
     up = Status(last_restart=LastRestart(time=time, resumed_from="Peer", lost_steps=4, lost_seconds=0.5))
     again = Status(last_restart=LastRestart(time=time.replace(hour=1), lost_steps=2))
     for old, new in ((Status(), down), (down, up), (up, up), (up, again)):
-        metrics.observe(old, new)
+        metrics.observe(old, new, Counted.since(time), time.replace(hour=2))
     values = {
         (each.name, *each.labels.values()): each.value
         for family in metrics.registry.collect()
