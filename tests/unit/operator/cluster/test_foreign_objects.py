@@ -28,7 +28,7 @@ from tftraining_operator.cluster.quotas import QuotaRequest, Quotas
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.model.launcher_report import parse_report
 from tftraining_operator.model.observed import LauncherReport, parse_pod
-from tftraining_operator.model.times import LAST, parsed
+from tftraining_operator.model.times import FIRST, LAST, parsed
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Step
 
@@ -307,6 +307,20 @@ def test_an_odd_value_hinders_no_pass_over_its_own_job(number: int) -> None:
         left_alone = status.condition("Unreadable")
         assert left_alone is None or left_alone.reason in ("SpecUnreadable", "StatusUnreadable"), left_alone
         msgspec.json.encode(status)
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("policy", [{"suspend": True}, {"activeDeadlineSeconds": 60}], ids=str)
+def test_no_time_in_a_report_keeps_a_job_from_its_end(time: str, policy: Manifest) -> None:
+    raw, said = job("mine", UID), None
+    raw["spec"]["runPolicy"] = policy
+    with suppress(ValueError):  # the year 0: no report
+        said = parse_report(msgspec.json.encode(report()).replace(THEN.encode(), time.encode()))
+    last = LauncherReport("uid-of-mine-worker-0", said) if said is not None else None
+    step = planned(Caches().children, raw, last)
+    assert step.status.phase in ("Suspended", "Failed") and step.delete_pods
+    for each in (step.status.last_restart, *(step.status.history.restarts if step.status.history else ())):
+        assert each is None or FIRST <= each.time <= LAST
 
 
 def test_a_job_is_left_alone_while_one_of_its_pods_cannot_be_read() -> None:
