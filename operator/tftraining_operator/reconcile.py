@@ -22,6 +22,7 @@ from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import logs
 from tftraining_operator.cluster.children import Children, Turn
 from tftraining_operator.cluster.events import Events
+from tftraining_operator.cluster.gang_quotas import GangQuotas
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Counted, Metrics
@@ -29,7 +30,7 @@ from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.storage_use import StorageUsers
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
-from tftraining_operator.model.observed import Observed, Refusal
+from tftraining_operator.model.observed import Observed, QuotaHold, Refusal
 from tftraining_operator.model.times import saturated
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of, told
@@ -76,6 +77,7 @@ class Reconciler:
     def __init__(self, dependencies: Dependencies, queue: WorkQueue, plan: Planner) -> None:
         self._jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics = dependencies
         self._queue = queue
+        self._gang_quotas = GangQuotas(self._quotas, self._jobs, self._children.pods, queue.add)
         self._storage = StorageUsers(self._jobs, self._children.pods, queue.add)
         self._plan = plan
         self._memories: dict[Key, _Memory] = {}
@@ -89,6 +91,7 @@ class Reconciler:
             self._memories.pop(key, None)
             self._launcher_reports.follow(key, None)
             self._quotas.follow(key, None)
+            self._gang_quotas.end(key)
             self._storage.passed(key)
             return
         with self._metrics.reconcile.time():
@@ -144,10 +147,14 @@ class Reconciler:
             memory.refusal = msgspec.structs.replace(memory.refusal, retry_at=now)
         observed = self._observe(job, memory)
         step = await self._decide(job, observed, now)
+        if (hold := await self._gang_quotas.admit(job, step.quota, memory.refusal)) is not None:
+            memory.refusal = None
+            observed = self._observe(job, memory, hold)
+            step = await self._decide(job, observed, now)
         if must_look(job, step, memory.looked):
             await self._children.look(job)
             memory.looked = True
-            observed = self._observe(job, memory)
+            observed = self._observe(job, memory, hold)
             step = await self._decide(job, observed, now)
         self._launcher_reports.follow(key, launcher_endpoint(job, step.status, observed.pods))
         due_at = due(job, step.status, memory.written, self._launcher_reports.followed)
@@ -163,11 +170,11 @@ class Reconciler:
         if not may_apply:
             return
         await self._apply(job, step, memory)
-        self._quotas.follow(key, None if step.status.terminal else memory.refusal)
+        self._quotas.follow(key, None if step.status.terminal else memory.refusal, self._gang_quotas.request(key))
         if step.requeue_at is not None:
             self._queue.add_after(key, (step.requeue_at - self.clock()).total_seconds())
 
-    def _observe(self, job: Job, memory: _Memory) -> Observed:
+    def _observe(self, job: Job, memory: _Memory, hold: QuotaHold | None = None) -> Observed:
         return msgspec.structs.replace(
             self._children.observe(job),
             refusal=memory.refusal,
@@ -175,6 +182,7 @@ class Reconciler:
             launcher_report=self._launcher_reports.last_report(job.key),
             launcher_silent=self._launcher_reports.is_silent(job.key),
             storage=self._storage.observe(job),
+            quota=hold,
         )
 
     async def _decide(self, job: Job, observed: Observed, now: datetime) -> Step:

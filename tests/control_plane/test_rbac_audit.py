@@ -126,7 +126,7 @@ def a_quota_refuses_pods(plane: AuditedControlPlane) -> None:
     status = {"status": {"hard": {"pods": "0"}, "used": {"pods": "0"}}}  # no controller runs that would write it
     plane.request("PATCH", f"{path}/none/status", status, "application/merge-patch+json")
     job = new_job(plane, "refused")
-    job.wait_for("Starting", reason="CreationRefused")
+    job.wait_for("Starting", reason="WaitingForQuota")
     wait_until(
         lambda: ("", "resourcequotas", "watch") in plane.requests_of(OPERATOR_ACCOUNT, "allow"), "it waits for room"
     )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tftraining_api.kube.api import Api
+from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.names import Key
 from tftraining_api.model.quantity import in_milli
 from tftraining_api.model.spec import Manifest
@@ -21,6 +21,7 @@ from tftraining_operator.model.observed import Refusal
 logger = logging.getLogger(__name__)
 KIND = "resourcequotas"
 MOST_WATCHES = 50
+READ_SECONDS = 2.0
 # Free quota is seldom enough for many jobs: those that wait longest are woken first, and move to the end of the queue.
 MOST_WOKEN = 5
 # The API server's message about a request that exceeds a quota.
@@ -48,15 +49,33 @@ class Quotas:
         self._with_room: set[Key] = set()
         self._watches: dict[str, asyncio.Task[None]] = {}
         self._unreadable: set[str] = set()
+        self._without: dict[str, float] = {}
 
     @property
     def watches(self) -> int:
         """The number of open watches; each takes a connection."""
         return sum(1 for each in self._watches.values() if not each.done())
 
-    def follow(self, key: Key, refusal: Refusal | None) -> None:
-        """Watch the quotas for this job while its last refusal is by a quota."""
-        request = parse_exceeded_quota(refusal.message) if refusal is not None else None
+    async def read(self, namespace: str, fresh: bool = False) -> list[Manifest]:
+        """The quotas of the namespace; none if this account may not list them. That a namespace has none may be known
+        from READ_SECONDS ago unless the answer has to be `fresh`: a thousand new jobs are no thousand lists."""
+        now = asyncio.get_running_loop().time()
+        if not fresh and now - self._without.get(namespace, -READ_SECONDS) < READ_SECONDS:
+            return []
+        self._without.pop(namespace, None)
+        try:
+            quotas, _ = await self._api.list(f"/api/v1/namespaces/{namespace}/{KIND}", [])
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            quotas = []
+        if not quotas:
+            self._without[namespace] = now
+        return quotas
+
+    def follow(self, key: Key, refusal: Refusal | None, request: QuotaRequest | None = None) -> None:
+        """Watch the quotas for this job while its last refusal is by a quota, or it waits for the room of `request`."""
+        request = request or (parse_exceeded_quota(refusal.message) if refusal is not None else None)
         if request is not None:
             self._held[key] = request
             self._begin(self._scope(key))

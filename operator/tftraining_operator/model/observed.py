@@ -239,6 +239,13 @@ class LauncherReport(Frozen, frozen=True):
     report: Report
 
 
+class QuotaHold(Frozen, frozen=True):
+    """Why no pod of the gang may be created now, for users; `gives_back`: the pods that it has must go."""
+
+    message: str
+    gives_back: bool = False
+
+
 class StorageUse(Frozen, frozen=True):
     """The use of the job's directory by others: `held` is why no pod may be created now, `shared` who writes the same
     directory, one above or one below it. Both are for users, empty if there is nobody."""
@@ -268,6 +275,7 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
     earlier: tuple[Pod, ...] = ()
     unreadable: str = ""
     storage: StorageUse = StorageUse()
+    quota: QuotaHold | None = None
 
     @cached_property
     def replicas(self) -> tuple[Pod, ...]:

@@ -21,6 +21,7 @@ from tftraining_operator.plan.auxiliary_objects import with_secret
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.creation_errors import only_one
 from tftraining_operator.plan.gang import count, is_done
+from tftraining_operator.plan.gang_quota import LOOK_AGAIN, WAITING_FOR_QUOTA, asked_quota, without_pods
 from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.launcher_report import restart_record
 from tftraining_operator.plan.messages import resumption, what_happened
@@ -43,7 +44,10 @@ from tftraining_operator.plan.step import Event
 
 def assemble(context: Context, draft: Draft) -> Draft:
     """The writes that bring the gang together, and the status of the gang."""
-    before, observed, gang = draft.status, context.observed, draft.gang
+    before, observed = draft.status, context.observed
+    if observed.quota is not None and observed.quota.gives_back:
+        draft = without_pods(context, draft)
+    gang = draft.gang
     status = _describe(context, draft)
     wait = _wait_until(context, draft)
     wanted = _wanted(context, draft, wait)
@@ -58,6 +62,8 @@ def assemble(context: Context, draft: Draft) -> Draft:
     earlier = tuple(pod for pod in observed.earlier if pod.node_lost)
     draft = draft.with_deletions((*gang.stale, *gang.given_up, *surplus, *earlier))
     draft = draft.with_events(*_events(before, status))
+    draft = draft.but(quota=asked_quota(context, draft)) if gang.missing and not gang.stale else draft
+    draft = draft.requeued(context.now + LOOK_AGAIN if observed.quota else None)
     draft = draft.requeued(wait or _evaluator_due(context) or look_again(gang, observed, context.now))
     needs_secret = context.spec.in_place and (wanted or any(pod.preparing for pod in gang.members.values()))
     return with_secret(context, draft, wanted) if needs_secret else draft
@@ -67,7 +73,7 @@ def _wanted(context: Context, draft: Draft, wait: datetime | None) -> tuple[Repl
     """The pods to create now: one, if that is enough to see whether the API server accepts more. The evaluator comes
     last, so a refusal of the evaluator delays nobody else."""
     gang, observed = draft.gang, context.observed
-    if gang.stale or observed.leftovers or observed.storage.held:
+    if gang.stale or observed.leftovers or observed.storage.held or observed.quota is not None:
         return ()
     evaluators = gang.missing_evaluators if _evaluator_due(context) is None else ()
     wanted = (*(gang.missing if wait is None else ()), *evaluators)
@@ -168,7 +174,7 @@ def _short_of(context: Context, draft: Draft) -> Status:
         message = f"{silent[0].label}: {silent[0].waiting}"
         return msgspec.structs.replace(draft.status, reason="NodeNotReady", message=message)
     reason, message = why_incomplete(draft.gang, context.observed, context.now)
-    if reason not in ("PodsNotReady", "CreationRefused"):
+    if reason not in ("PodsNotReady", "CreationRefused", WAITING_FOR_QUOTA):
         return draft.status
     return msgspec.structs.replace(draft.status, message=f"{draft.gang.ready} replicas training; {message}")
 
@@ -206,6 +212,6 @@ def _events(old: Status, new: Status) -> tuple[Event, ...]:
         events.append(Event("Normal", "Training", f"{new.ready} replicas training{again}"))
     is_news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
     late = is_late(new.message) and not is_late(old.message)
-    if late or (new.reason in ("CreationRefused", "PodsNotReady", STORAGE_IN_USE) and is_news):
+    if late or (new.reason in ("CreationRefused", "PodsNotReady", STORAGE_IN_USE, WAITING_FOR_QUOTA) and is_news):
         events.append(Event("Warning", new.reason or "Stopping", new.message or ""))
     return tuple(events)

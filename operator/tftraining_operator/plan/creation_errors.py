@@ -52,6 +52,11 @@ def _unused(message: str) -> str:
     return _USED.sub("", message)
 
 
+def is_by_quota(refusal: Refusal) -> bool:
+    """Whether a quota has refused the pod of a replica."""
+    return asked_for_a_pod(refusal) and _QUOTA in refusal.message
+
+
 def only_one(refusal: Refusal | None) -> bool:
     """Whether one pod is enough to see whether others would be accepted: a quota or a policy treats all pods alike."""
     return asked_for_a_pod(refusal) and (_QUOTA in refusal.message or is_denial(refusal.message))

@@ -69,7 +69,7 @@ def _waiting_since(context: Context, draft: Draft) -> datetime:
     marks += [pod.deleted_at or now for pod in in_the_way if pod.name not in observed.undeletable_pods]
     if gang.missing and not in_the_way and not observed.leftovers and observed.refusal is None:
         marks.append(now)
-    marks += [now] if observed.storage.held else []
+    marks += [now] if observed.storage.held or observed.quota is not None else []
     return max(marks, default=now)
 
 

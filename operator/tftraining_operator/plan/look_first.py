@@ -19,4 +19,6 @@ def must_look(job: Job, step: Step, looked: bool) -> bool:
     # Outside of these phases the only pod is that of the cleanup, which must not run beside a program.
     cleans = new.terminal or new.phase == "Suspended"
     creates = bool(step.create_pods) and (cleans or not looked)
-    return step.forces or bool(step.fail_pods) or recreates or fails or creates
+    # The pods of a gang that gives back its room to a quota are deleted by a new attempt without a restart.
+    renews = new.attempt > max(old.attempt, 1) and bool(step.delete_pods)
+    return step.forces or bool(step.fail_pods) or recreates or fails or creates or (renews and not looked)

@@ -45,6 +45,8 @@ def _why_held(gang: Gang, observed: Observed) -> tuple[str, str] | None:
     """Why the gang's pods may not be created; None if they may. Another job's use of the storage comes first."""
     if observed.storage.held and not gang.stale:
         return STORAGE_IN_USE, observed.storage.held
+    if observed.quota is not None and not gang.stale:
+        return "WaitingForQuota", observed.quota.message
     refusal = observed.refusal
     return ("CreationRefused", f"{refusal.child}: {refusal.message}") if refusal is not None else None
 

@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from tftraining_api.model.job import Job
+from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen, Manifest
 from tftraining_api.model.status import Condition, Status
 from tftraining_operator.model.observed import Observed
@@ -49,6 +50,15 @@ class PodAnnotation(Frozen, frozen=True):
     values: dict[str, str]
 
 
+class QuotaAsk(Frozen, frozen=True):
+    """The replicas whose pods need room in the quotas together. `begins`: no program of the attempt has begun; `holds`:
+    pods of it are there already."""
+
+    replicas: tuple[Replica, ...]
+    begins: bool
+    holds: bool
+
+
 class Step(Frozen, frozen=True):
     """The writes of one pass: the status first, so that the decision survives a crash, then the children.
 
@@ -59,6 +69,7 @@ class Step(Frozen, frozen=True):
     `create_secret` lacks its key and accompanies every pod that needs the key: the operator may not read Secrets.
     `verify_secret` must exist, because running pods hold its key already (see plan/auxiliary_objects.py).
     `held_writes` are writes that the API server has refused and whose next try is not due (plan/refused_writes.py).
+    `quota` is the room that has to be there before pods are created (plan/gang_quota.py).
     `requeue_at` is the time of the next pass if nothing changes before.
     """
 
@@ -76,6 +87,7 @@ class Step(Frozen, frozen=True):
     fail_pods: tuple[PodFailure, ...] = ()
     annotate_pod: PodAnnotation | None = None
     held_writes: tuple[str, ...] = ()
+    quota: QuotaAsk | None = None
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
 

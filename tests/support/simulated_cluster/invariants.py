@@ -198,6 +198,8 @@ def _counted_as_what_it_is(job: Job, observed: Observed, step: Step, now: dateti
     if resumed:
         assert new.start_time == now.replace(microsecond=0)
         assert new.attempt == old.attempt + bool(old.replicas)
+    elif observed.quota is not None and observed.quota.gives_back:
+        assert new.restarts == old.restarts
     elif new.attempt > max([old.attempt, *(pod.attempt for pod in observed.replicas)]) > 0 and old.phase != "Suspended":
         assert new.restarts.recreated - old.restarts.recreated == 1 + evaluator_replaced
     progress, spec = new.progress, job.spec

@@ -30,6 +30,7 @@ from tftraining_operator.model.node import Node, Nodes, parse_node, steady_since
 from tftraining_operator.model.observed import (
     LauncherReport,
     Observed,
+    QuotaHold,
     Refusal,
     StorageUse,
     owned_by,
@@ -70,6 +71,7 @@ class SimulatedCluster:
         self.noticed: dict[str, datetime] = {}
         self.operator_selector: OperatorSelector | None = None
         self.storage = StorageUse()
+        self.quota: QuotaHold | None = None
 
     @property
     def now(self) -> datetime:
@@ -122,6 +124,7 @@ class SimulatedCluster:
             leftovers=(*leftovers(job, "service", of_earlier(job, services)), *leftovers(job, "pod", left)),
             earlier=leaving_pods(left),
             storage=self.storage,
+            quota=self.quota,
         )
 
     def plan(self, snapshot: Snapshot | None = None) -> Step:

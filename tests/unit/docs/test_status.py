@@ -49,6 +49,9 @@ NO_REASONS = {
     "classes": "Decoded Draft Exit Frozen ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "MemoryBackup NoProgress Ready ReconcileError Unreadable",
     "operators of label selectors": "DoesNotExist Exists In NotIn",
+    "scopes of quotas, and the restart policy of a side-car": (
+        "Always BestEffort NotBestEffort NotTerminating PriorityClass Terminating"
+    ),
     "exceptions of programs": (
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError "
         "AlreadyExistsError CancelledError DataLossError FailedPreconditionError NotFoundError "
