@@ -66,7 +66,7 @@ class SameFailure:
 
     def too_often(self, limit: int, at: float, spread: float = SPREAD) -> bool:
         """Whether the row fails the job; a limit of 0 is off. `spread`: the least seconds since its first failure."""
-        return 0 < limit <= self.count and at - self.since >= spread
+        return 0 < limit <= self.count and (not spread or at - self.since >= spread)  # `since` is a whole second
 
     def shortened(self, backoff: float, at: float) -> float:
         """The wait before the restart after a failure of the row: `backoff`, but no longer than until the next failure
