@@ -1,5 +1,6 @@
 """Lost nodes on a real API server, with the rights that the chart gives: no kubelet is there that lets a pod go."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,28 @@ def test_a_node_that_stays_unready_is_given_up(new_job: NewJob, node: Node, mode
         wait_until(lambda: "deletionTimestamp" in job.pods()["job-worker-0"]["metadata"], "worker-0 is told to go")
         job.remove_pod("job-worker-0")
     replaced(job, old)
+
+
+def test_no_worker_is_ready_beside_a_ready_control_plane(new_job: NewJob, node: Node) -> None:
+    """The API server is cut off from the workers: their pods may train on, for ten times as long as of a lost node."""
+    worker, control = Node(node.plane, "node-1"), Node(node.plane, f"{node.name}-control")
+    control.create(**{"node-role.kubernetes.io/control-plane": ""})
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 1})
+    try:
+        old = training(job, node)
+        began = time.monotonic()
+        for each in (worker, node):
+            each.tell("Unknown")
+        status = job.wait_for("Running", reason="NodeNotReady", ready="0/2")
+        assert ", like most of its zone; replacing the pod at " in status["message"]
+        wait_until(lambda: job.status()["restarts"].get("disruptions"), "never for ever", 30)
+        assert time.monotonic() - began > 9
+        wait_until(
+            lambda: job.pods().get("job-worker-1", {}).get("metadata", {}).get("uid") not in (old, None), "a new pod"
+        )
+    finally:
+        worker.tell("True")
+        control.delete()
 
 
 @pytest.mark.parametrize("fault", ["delete", "taint"])

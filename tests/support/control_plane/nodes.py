@@ -12,14 +12,14 @@ class Node:
     """A node of that name, whether it is there or not."""
 
     def __init__(self, plane: ControlPlane, name: str) -> None:
-        self._plane = plane
+        self.plane = plane
         self.name = name
         self._path = f"/api/v1/nodes/{name}"
 
-    def create(self) -> None:
+    def create(self, **labels: str) -> None:
         """Its kubelet registers it, and is ready."""
-        manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name}}
-        self._plane.request("POST", "/api/v1/nodes", manifest)
+        manifest = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": self.name, "labels": labels}}
+        self.plane.request("POST", "/api/v1/nodes", manifest)
         self.tell("True")
 
     def tell(self, ready: str) -> None:
@@ -39,8 +39,8 @@ class Node:
 
     def delete(self) -> None:
         """Its object goes."""
-        self._plane.request("DELETE", self._path)
+        self.plane.request("DELETE", self._path)
 
     def patch(self, change: dict[str, Any], subresource: str = "") -> None:
         """Merge a change into it."""
-        self._plane.request("PATCH", self._path + subresource, change, MERGE)
+        self.plane.request("PATCH", self._path + subresource, change, MERGE)
