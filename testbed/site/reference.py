@@ -22,7 +22,7 @@ from testbed.site import patches
 from tftraining.launch.http.metrics import HELP, LABELS
 from tftraining_api.model.status import LastRestart, Restarts, Status
 from tftraining_client.commands.app import app
-from tftraining_operator.cluster.metrics import Metrics
+from tftraining_operator.cluster.metrics import Counted, Metrics
 
 CHECKOUT = Path(__file__).parents[2]
 DEFINITION = CHECKOUT / "crds" / "tftrainingjobs.yaml"
@@ -129,8 +129,9 @@ def operator_metrics(registry: CollectorRegistry) -> Iterator[tuple[str, str, tu
 def _exercised() -> CollectorRegistry:
     """The operator's registry with a sample of each metric: one without samples does not tell its labels."""
     made = Metrics(list, Counter(GET=1))
-    last = LastRestart(time=datetime.now(UTC), reason="Error", resumed_from="Memory", lost_steps=1)
-    made.observe(Status(), Status(restarts=Restarts(recreated=1), last_restart=last))
+    now = datetime.now(UTC)
+    last = LastRestart(time=now, reason="Error", resumed_from="Memory", lost_steps=1)
+    made.observe(Status(), Status(restarts=Restarts(recreated=1), last_restart=last), Counted.since(now), now)
     made.internals.failed("NoAnswer")
     made.internals.refused("POST", 403)
     made.internals.dropped("QueueFull")
