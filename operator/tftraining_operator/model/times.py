@@ -28,6 +28,11 @@ def saturated(time: datetime) -> datetime:
     return min(max(aware, FIRST), LAST).astimezone(UTC)
 
 
+def duration(seconds: int) -> timedelta:
+    """So many seconds, at most a century: added to a saturated time they give a time."""
+    return timedelta(seconds=max(0, min(seconds, 100 * 366 * 86400)))
+
+
 def later(time: datetime, seconds: int) -> datetime | None:
     """The time `seconds` later; None if datetime cannot represent it."""
     try:

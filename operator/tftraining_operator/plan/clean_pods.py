@@ -9,6 +9,7 @@ import msgspec
 
 from tftraining_api.model.status import Counts, Status
 from tftraining_operator.model.observed import Observed, Pod
+from tftraining_operator.model.times import duration, saturated
 from tftraining_operator.plan.context import Context, Draft
 
 # The job ended by runPolicy.activeDeadlineSeconds: its launchers do not know that, and would keep training.
@@ -32,8 +33,8 @@ def evaluator_grace(context: Context, status: Status) -> timedelta:
     """How long the evaluator's pod is left alone after the job's end."""
     if context.job.spec is None or not context.spec.evaluators or status.phase != "Succeeded":
         return timedelta()
-    own = timedelta(seconds=context.run_policy.evaluator_grace_seconds)
-    termination = timedelta(seconds=context.spec.launcher.termination_grace_seconds)
+    own = duration(context.run_policy.evaluator_grace_seconds)
+    termination = duration(context.spec.launcher.termination_grace_seconds)
     return own + LEAVING + termination if context.spec.in_place else own
 
 
@@ -49,7 +50,7 @@ def _leaves_by(context: Context, status: Status, pod: Pod) -> datetime | None:
         return None
     # Launchers know of the end: a pod that ends by itself is kept by cleanPodPolicy Running, and its log with it.
     patience = LEAVING if context.spec.in_place else timedelta()
-    until = ended + max(patience, evaluator_grace(context, status) if is_evaluator(pod) else patience)
+    until = saturated(ended) + max(patience, evaluator_grace(context, status) if is_evaluator(pod) else patience)
     return until if context.now < until else None
 
 

@@ -15,7 +15,7 @@ from tftraining_api.model.spec import Frozen, JobSpec, Storage
 from tftraining_api.model.status import Cleanup, Counts, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.times import is_ahead
+from tftraining_operator.model.times import is_ahead, saturated
 from tftraining_operator.plan.clean_pods import evaluator_grace
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.step import Event
@@ -23,6 +23,8 @@ from tftraining_operator.plan.step import Event
 TRIES = 3
 PAUSE = timedelta(seconds=5)
 LIMIT = timedelta(minutes=10)
+# The definition allows 10,000 workers.
+LARGEST_INDEX = 9_999
 BY_HAND = "remove directories named workertemp_<index> from the save directories by hand"
 
 
@@ -44,8 +46,9 @@ def remove_workertemp(context: Context, draft: Draft) -> Draft:
 
 
 def indices(spec: JobSpec, status: Status) -> tuple[int, ...]:
-    """The indices of the non-chief workers, up to the highest one ever used; TensorFlow names directories by them."""
-    highest = status.replicas.get(WORKER, Counts(highest=-1)).highest
+    """The indices of the non-chief workers, up to the highest one ever used; TensorFlow names directories by them. The
+    status may name any number, and the list of these indices would not fit into memory."""
+    highest = min(status.replicas.get(WORKER, Counts(highest=-1)).highest, LARGEST_INDEX)
     return tuple(range(1 if spec.chief.role == WORKER else 0, highest + 1))
 
 
@@ -64,7 +67,7 @@ def is_decided(status: Status) -> bool:
 def _deadline(context: Context, status: Status) -> datetime:
     suspended = status.condition("Suspended")
     paused_at = suspended.last_transition_time if suspended and suspended.status == "True" else context.now
-    return (status.completion_time or paused_at) + LIMIT + evaluator_grace(context, status)
+    return saturated(status.completion_time or paused_at) + LIMIT + evaluator_grace(context, status)
 
 
 def _try(context: Context, draft: Draft, spec: JobSpec, task: CleanupTask) -> Draft:

@@ -7,18 +7,20 @@ Wrong values may have any type: the watch, the store and the passes over other j
 
 import asyncio
 import copy
+import itertools
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import Key
+from tftraining_api.model.status import Phase
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.jobs import Jobs
@@ -62,11 +64,12 @@ def job(name: str, uid: str) -> Manifest:
             "annotations": {"tftraining.dev/restartedAt": THEN},
         },
         "spec": {
-            "replicaSpecs": {"worker": {"replicas": 2}},
+            "replicaSpecs": {"worker": {"replicas": 2}, "evaluator": {}},
+            "storage": {"uri": "gs://bucket/path"}, "launcher": {"terminationGraceSeconds": 5},
             "template": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 30}},
             "runPolicy": {
                 "activeDeadlineSeconds": 3600, "startDeadlineSeconds": 600, "nodeLostSeconds": 60,
-                "ttlSecondsAfterFinished": 60, "evaluatorGraceSeconds": 60, "stallTimeoutSeconds": 60,
+                "ttlSecondsAfterFinished": 60, "evaluatorGraceSeconds": 60, "stallTimeoutSeconds": 60, "suspend": False,
             },
             "restartPolicy": {"maxRestarts": 10, "sameFailureLimit": 3},
         },
@@ -74,7 +77,13 @@ def job(name: str, uid: str) -> Manifest:
             "phase": "Running", "attempt": 1, "startTime": THEN, "ready": "2/2",
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": THEN, "reason": "R"}],
             "replicas": {"worker": {"desired": 2, "active": 2, "ready": 2, "highest": 1, "absentIndexes": "1"}},
-            "restarts": {"counted": 1, "budgetUsed": 1, "sameFailure": {"key": "ab", "count": 1, "since": THEN}},
+            "successors": {"worker-1": 1}, "replaced": {"worker-1": "u"}, "acceptedTemplates": {"worker": "a"},
+            "admittedTime": THEN, "completionTime": THEN, "observedGeneration": 1,
+            "cleanup": {"removed": 1, "failedAttempts": 1},
+            "restarts": {
+                "counted": 1, "disruptions": 1, "inPlace": 1, "recreated": 1, "budgetUsed": 1, "withoutProgress": 1,
+                "podFailures": 1, "epoch": 1, "checkpoint": 1, "sameFailure": {"key": "ab", "count": 1, "since": THEN},
+            },
             "lastRestart": past, "history": {**history, "restarts": [{"time": THEN, "reason": "Error"}]},
             "progress": {"epoch": 1, "step": 7, "updatedTime": THEN, "backup": {"step": 5, "time": THEN}},
         },
@@ -297,7 +306,8 @@ def test_a_wrong_job_or_report_is_refused_as_such(number: int) -> None:
 def test_an_odd_value_hinders_no_pass_over_its_own_job(number: int) -> None:
     caches, beside = Caches(), {kind: Mutated(raw, odd) for kind, raw in KINDS.items()}
     own, reports = Mutated(job("mine", UID), odd), Mutated(report(), odd)
-    for raw in own.take(number):
+    for phase, raw in zip(itertools.cycle(get_args(Phase)), own.take(number), strict=False):
+        raw["status"] = {**(raw.get("status") or {}), "phase": phase}
         for kind, objects in beside.items():
             caches.of(kind).upsert(next(objects))
         said = None
