@@ -14,7 +14,7 @@ def must_look(job: Job, step: Step, looked: bool) -> bool:
     """Whether the step has to wait for the look. `looked` is whether this process has had one for the job before, or
     has seen the job begin."""
     old, new = job.status, step.status
-    recreates = new.restarts.recreated > old.restarts.recreated
+    recreates = new.restarts.recreated > old.restarts.recreated or new.attempt > old.attempt > 0
     fails = new.phase == "Failed" != old.phase
     # Outside of these phases the only pod is that of the cleanup, which must not run beside a program.
     cleans = new.terminal or new.phase == "Suspended"

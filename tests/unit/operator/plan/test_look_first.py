@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.job import parse_job
 from tftraining_operator.plan.look_first import must_look
+from tftraining_operator.plan.step import Step
 
 
 def looks(cluster: SimulatedCluster, looked: bool = True) -> bool:
@@ -71,6 +73,13 @@ def test_nothing_else_costs_a_look(other: Callable[[SimulatedCluster], object]) 
     cluster = running(a_launched_job())
     other(cluster)
     assert not looks(cluster)
+
+
+def test_a_new_attempt_is_looked_at_first_though_it_restarts_nothing() -> None:
+    """As of a gang that gives back what it holds of a quota, because no program has begun."""
+    job = parse_job(running(a_launched_job()).api.job)
+    assert must_look(job, Step(msgspec.structs.replace(job.status, attempt=2)), looked=True)
+    assert not must_look(job, Step(job.status), looked=True)
 
 
 def test_pods_that_another_operator_has_planned_are_looked_at_once() -> None:
