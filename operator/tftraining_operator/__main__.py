@@ -1,11 +1,14 @@
 """Run the operator: `python -m tftraining_operator`. Settings come from the environment (see the chart)."""
 
+import tftraining_operator.cluster.lean_kubernetes  # noqa: F401, I001  # before kopf
+
 import asyncio
 import gc
 import logging
 import resource
 import sys
 import warnings
+from asyncio import sslproto
 
 import aiohttp
 import kopf
@@ -15,6 +18,8 @@ from tftraining_operator.handlers import registry
 from tftraining_operator.runtime import read_settings, with_watchable_namespaces
 
 MOST_FILES = 65536
+# Bytes of the buffer that asyncio keeps for each TLS connection, of which a large job takes 64; the default is 2**18.
+TLS_BUFFER = 2**16
 # The API server stores objects that are nested 10,000 deep, and Python's JSON stops at 1,000: one such job would end
 # the watch of all jobs. To decode one level takes at most 0.4 KiB of the stack, which has 8 MiB.
 MOST_NESTED = 12_000
@@ -34,6 +39,7 @@ def main() -> int:
     warnings.filterwarnings("ignore", message="coroutine .* was never awaited", category=RuntimeWarning)
     _open_files()
     sys.setrecursionlimit(MOST_NESTED)
+    sslproto.SSLProtocol.max_size = TLS_BUFFER
     settings = asyncio.run(with_watchable_namespaces(settings)) if settings.namespaces else settings
     # Imported modules are never freed, and each full garbage collection would spend 50 ms on them.
     gc.freeze()

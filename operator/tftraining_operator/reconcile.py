@@ -127,7 +127,7 @@ class Reconciler:
 
     async def _end_failing(self, key: Key) -> None:
         """Remove the condition ReconcileError after a pass that succeeded."""
-        raw = self._jobs.get(key)
+        raw = self._jobs.head(key)
         if raw is None or not has_condition(raw.get("status"), RECONCILE_ERROR):
             return
         try:
@@ -249,7 +249,8 @@ class Reconciler:
         """Whether the job has not changed since this pass read it from the cache. The watch of this operator, or of a
         second one, may lag behind a change or a deletion."""
         await self._jobs.refresh(key)
-        if self._jobs.get(key) is raw:
+        known = self._jobs.head(key)
+        if known is not None and known["metadata"] is raw["metadata"]:
             return True
         self._queue.add(key)
         return False
@@ -285,7 +286,7 @@ class Reconciler:
 
     def _is_current(self, job: Job) -> bool:
         """Whether the cached job is still the one that the step was planned for, but for its status."""
-        meta = (self._jobs.get(job.key) or {"metadata": {}})["metadata"]
+        meta = (self._jobs.head(job.key) or {"metadata": {}})["metadata"]
         deleting, asked = "deletionTimestamp" in meta, restart_request(meta.get("annotations"))
         known = (meta.get("uid"), meta.get("generation", 1), deleting, asked)
         return known == (job.uid, job.generation, job.deleting, job.restarted_at)

@@ -1,11 +1,18 @@
-"""A cache of the jobs, fed by the watch of the custom resource and by the answers to the operator's status writes."""
+"""A cache of the jobs, fed by the watch of the custom resource and by the answers to the operator's status writes.
+
+A large spec is kept as compressed JSON, and decoded for each pass: the objects of Python take up to seven times its
+size. What no pass needs is not kept: managedFields, and kubectl's copy of the manifest as it was applied.
+"""
 
 import logging
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tftraining_api.kube.api import Api, ApiError
+import msgspec
+
+from tftraining_api.kube.api import Api, ApiError, encoded
 from tftraining_api.model.job import patched_conditions, replaced_status, unset_condition
 from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_api.model.spec import Manifest
@@ -14,6 +21,9 @@ from tftraining_operator.cluster.child_store import version
 from tftraining_operator.model.storage_place import Place, place_of_job
 
 logger = logging.getLogger(__name__)
+# Bytes of JSON. A smaller spec is not worth the time of each pass.
+LARGE_SPEC = 2**15
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Jobs:
@@ -23,13 +33,20 @@ class Jobs:
         self._api = api
         self._jobs: dict[Key, Manifest] = {}
         self._places: defaultdict[Place, set[Key]] = defaultdict(set)
+        self._place_of: dict[Key, Place] = {}
 
     def get(self, key: Key) -> Manifest | None:
         """The cached job; None if it is unknown or deleted."""
+        raw = self._jobs.get(key)
+        spec = raw.get("spec") if raw is not None else None
+        return {**raw, "spec": msgspec.json.decode(zlib.decompress(spec))} if raw and isinstance(spec, bytes) else raw
+
+    def head(self, key: Key) -> Manifest | None:
+        """The cached job, for a look at its metadata and status only: its spec may be packed."""
         return self._jobs.get(key)
 
     def all(self) -> list[Manifest]:
-        """All jobs, for the metrics."""
+        """The heads of all jobs, for the metrics."""
         return list(self._jobs.values())
 
     def keys(self) -> list[Key]:
@@ -42,15 +59,16 @@ class Jobs:
 
     def _put(self, key: Key, raw: Manifest | None) -> None:
         """Replace the cached job, or drop it."""
-        before, after = place_of_job(key, self.get(key)), place_of_job(key, raw)
+        before, after = self._place_of.pop(key, None), place_of_job(key, raw)
         if before is not None and before != after:
             self._places[before].discard(key)
             if not self._places[before]:
                 del self._places[before]
         if after is not None:
             self._places[after].add(key)
+            self._place_of[key] = after
         if raw is not None:
-            self._jobs[key] = raw
+            self._jobs[key] = _packed(_lean(raw), self._jobs.get(key))
         else:
             self._jobs.pop(key, None)
 
@@ -64,7 +82,6 @@ class Jobs:
                 self.forget(key)
         # Watch events of an earlier job of the same name may come late: kopf keeps the order only within one object.
         elif old is None or version(old) < version(raw):
-            raw["metadata"] = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
             self._put(key, raw)
         else:
             return
@@ -117,7 +134,7 @@ class Jobs:
         version counts: after a change of the definition the API server reads more of the same object, or less."""
         known = self._jobs.get(key)
         if known is not None and version(known) <= version(raw):
-            self._put(key, _lean(raw))
+            self._put(key, raw)
         return raw
 
     async def audit(self, namespaces: Iterable[str], changed: Callable[[Key], None]) -> None:
@@ -154,5 +171,22 @@ def _path(key: Key) -> str:
 
 
 def _lean(raw: Manifest) -> Manifest:
-    raw["metadata"].pop("managedFields", None)
-    return raw
+    meta = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
+    if isinstance(meta.get("annotations"), dict):
+        meta["annotations"] = {name: value for name, value in meta["annotations"].items() if name != APPLIED}
+    return {**raw, "metadata": meta}
+
+
+def _packed(raw: Manifest, known: Manifest | None) -> Manifest:
+    """The job with its spec packed if that is large. `known` is the job as it was: its spec is used again if it is the
+    same, as it is after a write of the status."""
+    spec, meta = (known or {}).get("spec"), (known or raw)["metadata"]
+    same = all(meta.get(name) == raw["metadata"].get(name) for name in ("uid", "generation"))
+    if isinstance(spec, bytes) and same:
+        return {**raw, "spec": spec}
+    try:
+        text = encoded(raw.get("spec"))
+    except RecursionError:
+        # Nested deeper than this encoder goes.
+        return raw
+    return raw if len(text) < LARGE_SPEC else {**raw, "spec": zlib.compress(text, level=1)}

@@ -1,14 +1,14 @@
 """What is known of the jobs: late answers and late events never replace newer news; ghosts are found."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.support.fake_api_server import Answer, job, listing, serving
-from tftraining_api.kube.api import ApiError
+from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Status
-from tftraining_operator.cluster.jobs import Jobs
+from tftraining_operator.cluster.jobs import APPLIED, Jobs
 
 KEY = Key("ns", "a")
 PATH = "/apis/tftraining.dev/v1/namespaces/ns/tftrainingjobs/a"
@@ -90,3 +90,21 @@ async def test_the_audit_goes_on_after_a_namespace_that_was_deleted(caplog: pyte
         await jobs.audit(("gone", "ns"), lambda key: None)
         assert known(jobs) == {"missed": "5"}
         assert "cannot list the jobs in gone: 403 Forbidden: no Role" in caplog.text
+
+
+def test_a_large_spec_is_kept_packed_and_read_as_it_was() -> None:
+    jobs = Jobs(cast(Api, None))
+    raw = job("a", 5) | {"spec": {"template": {"env": [str(number) for number in range(20_000)]}}}
+    raw["metadata"] |= {"generation": 1, "managedFields": [], "annotations": {APPLIED: "{}", "own": "kept"}}
+    jobs.update(raw, False, lambda key: None)
+    seen, head = jobs.get(KEY), jobs.head(KEY)
+    assert seen is not None and head is not None
+    assert seen["spec"] == raw["spec"] and seen["metadata"] is head["metadata"]
+    assert seen["metadata"]["annotations"] == {"own": "kept"} and "managedFields" not in seen["metadata"]
+    assert isinstance(head["spec"], bytes) and len(head["spec"]) < 60_000
+    # A write of the status packs nothing again; a change of the spec does.
+    jobs.update(raw | {"metadata": raw["metadata"] | {"resourceVersion": "6"}}, False, lambda key: None)
+    assert jobs.all()[0]["spec"] is head["spec"]
+    changed = raw | {"spec": {}, "metadata": raw["metadata"] | {"resourceVersion": "7", "generation": 2}}
+    jobs.update(changed, False, lambda key: None)
+    assert jobs.get(KEY) == jobs.head(KEY) and jobs.all()[0]["spec"] == {}
