@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,8 @@ import tf_keras as keras
 from tftraining.launch.in_user_process import call_site
 from tftraining.launch.in_user_process.memory_backup import fit_hook, input_position, interval
 from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite
-from tftraining.launch.in_user_process.memory_backup.copy_file import Copy, held
+from tftraining.launch.in_user_process.memory_backup.copy_file import VARIABLE, Copy, held
+from tftraining.launch.in_user_process.memory_backup.loop import begin
 from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
 STEPS = 40  # in an epoch; copies after 16 and 40, at the end of the epoch, 48, 64
@@ -401,3 +403,59 @@ def test_a_training_that_diverges_keeps_its_last_good_copy_and_runs_on(job: Job)
     with pytest.raises(LossIsNotFinite, match="the loss is NaN 16 steps after the restore of the copy of step 48"):
         job.fit(75, input=diverging(60))
     assert [step for _, step in held(str(job.memory))] == [40, 48]
+
+
+# Another TensorFlow or Keras.
+
+
+class Later:
+    """What stands in the place of a class in a later version."""
+
+
+TRACKABLE = "tensorflow.python.trackable.base"
+STRATEGY = "tensorflow.python.distribute.collective_all_reduce_strategy"
+CHANGED = {
+    TRACKABLE: "",  # moved: or lookup tables would be left out
+    STRATEGY: "CollectiveAllReduceExtended",
+    "tensorflow.python.distribute.input_lib": "DistributedDataset",
+    "tensorflow.python.checkpoint.checkpoint_management": "CheckpointManager",
+}
+
+
+def change(monkeypatch: pytest.MonkeyPatch, module: str) -> str:
+    """Change what a later version may; what then is missing."""
+    if not (name := CHANGED[module]):
+        monkeypatch.delitem(sys.modules, module)
+        return f"the module {module} is not loaded"
+    monkeypatch.setattr(sys.modules[module], name, Later)
+    return name
+
+
+@pytest.mark.parametrize("module", CHANGED)
+def test_a_fit_in_another_tensorflow_has_no_copies_and_trains_the_same(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    expected = undisturbed(tmp_path, build)
+    job.model = build()
+    missing = change(monkeypatch, module)
+    assert job.fit() == expected
+    assert missing in job.report()["reason"]
+
+
+@pytest.mark.parametrize("module", [TRACKABLE, STRATEGY])
+def test_a_loop_in_another_tensorflow_has_no_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], module: str
+) -> None:
+    checkpoint = tf.train.Checkpoint(value=tf.Variable(1.0))
+    missing = change(monkeypatch, module)
+    told = json.dumps({"directory": str(tmp_path), "percent": 1})
+    loop = begin(checkpoint, sys._getframe(), {VARIABLE: told, "TFTRAINING_ROUND": "1"})
+    assert (loop.restore(3), loop.enabled) == (3, False)
+    assert missing in capsys.readouterr().err
+
+
+def test_a_callback_of_another_keras_begins_anew_which_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.model, stop = build(), keras.callbacks.EarlyStopping("loss")
+    monkeypatch.setattr(sys.modules["tf_keras.src.callbacks"], "EarlyStopping", Later)
+    job.fit(callbacks=[stop])
+    assert "EarlyStopping" in job.report()["beginsAnew"]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras as keras
+from tensorflow.python.data.ops import map_op
 from tf_keras.src.engine import data_adapter
 
 from tftraining.launch.in_user_process.memory_backup import input_position
@@ -191,6 +192,13 @@ def test_another_input_has_another_digest() -> None:
     of_data = [tf.data.Dataset.from_tensor_slices(each).batch(2) for each in (X, X + 1)]
     digests = {kind_of(handler(each)).digest for each in [NUMBERS.batch(2), *others, *of_data]}
     assert len(digests) == 6
+
+
+def test_an_input_of_another_tensorflow_is_resumed_at_the_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = handler(NUMBERS.map(plus_one).batch(2))
+    assert kind_of(made).at == STEP
+    monkeypatch.setattr(map_op, "_MapDataset", type("Later", (), {}))
+    assert (kind_of(made).at, "does not use _map_func" in kind_of(made).reason) == (EPOCH, True)
 
 
 def test_another_reader_of_a_shuffled_input_is_noticed() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .memory_backup import member_sums
 from .memory_backup.member_sums import Sums, sums_over
 from .surface import Part, Surface
 
@@ -30,6 +31,7 @@ LEGACY = Surface(
             uses="_ckpt_saved_epoch _ckpt_saved_batch",
         ),
         Part("{package}.engine.training", "Model.fit", uses="_maybe_load_initial_counters_from_ckpt stop_training"),
+        *member_sums.SURFACE.parts,
     ),
 )
 KERAS_3 = Surface(
@@ -37,6 +39,7 @@ KERAS_3 = Surface(
     (
         Part("keras.src.callbacks.backup_and_restore", CLASS, uses="_weights_path backup_dir delete_checkpoint"),
         Part("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer.fit", uses="_initial_epoch stop_training"),
+        *member_sums.SURFACE.parts,
     ),
 )
 

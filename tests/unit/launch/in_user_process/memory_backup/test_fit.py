@@ -157,7 +157,7 @@ class Member:
         """What the hook does at the begin of `fit`."""
         self.session.prepare()
         self.taken = self.session.restore(self.saved)
-        self.session.after_begin(self.saved)
+        self.session.after_begin()
         return self
 
     def place(self) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ class Member:
         for _ in range(batches):
             self.session.begin_batch()
             self.model.steps += 1
-            self.session.notice_variables()
+            self.session.end_step()
             self.session.end_batch(self.session._batch, logs)
         return self
 

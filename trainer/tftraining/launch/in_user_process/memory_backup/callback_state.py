@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ..surface import names_used
+from ..surface import Part, Surface, names_used
 
 # The attributes of Keras' callbacks that change while `fit` runs. docs/memory-backups.md has the table.
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -29,6 +29,20 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "TensorBoard": ("_global_train_batch", "_previous_epoch_iterations", "_train_accumulated_time"),
     "TerminateOnNaN": (),
 }
+# Those that are read or set beside them.
+_MORE = {
+    "CSVLogger": ("append_header", "csv_file", "filename", "keys", "writer"),
+    "EarlyStopping": ("best_weights", "restore_best_weights"),
+    "TensorBoard": ("_writers",),
+}
+SURFACE = Surface(
+    "a callback of Keras begins anew at a restart",
+    tuple(
+        Part("{package}.callbacks", name, uses=" ".join((*fields, *_MORE.get(name, ()))))
+        for name, fields in FIELDS.items()
+        if fields or name in _MORE
+    ),
+)
 _ALIGNMENT = 64
 _FEW, _SMALL = 1000, 1 << 20  # values of a container, and bytes of an array, that are compared as a whole
 _PLAIN = (bool, int, float, str, type(None))
@@ -138,6 +152,8 @@ class _State:
             getattr(callback, "set_state", None)
         )
         self._csv = _Csv(callback) if self.kind == "CSVLogger" else None
+        parts = (part for part in SURFACE.parts if part.path == self.kind)
+        self._unknown = next((part.missing(sys.modules, {"package": library.rpartition(".")[0]}) for part in parts), "")
         self._begin = self._unsaved()
 
     def overrides(self, method: str) -> bool:
@@ -157,6 +173,8 @@ class _State:
 
     def state(self) -> Any:
         """The state, as JSON types."""
+        if self._unknown:
+            raise LookupError(self._unknown)
         fields = {each: getattr(self.callback, each) for each in FIELDS[self.kind] if hasattr(self.callback, each)}
         told: dict[str, Any] = {"kind": self.kind, "fields": fields}
         if self._csv is not None:

@@ -270,7 +270,7 @@ class Session:
         """The newest backup in the storage; "" without one."""
         return str(getattr(getattr(self._saved, "read_checkpoint_manager", None), "latest_checkpoint", None) or "")
 
-    def after_begin(self, saved: Any) -> None:
+    def after_begin(self) -> None:
         """Call after all callbacks, when `fit` is about to ask where to begin."""
         if (done := getattr(self._callbacks, EPOCHS_DONE, None)) is not None:
             if self.copier.agreed:
@@ -281,10 +281,8 @@ class Session:
             return
         if isinstance(self._backup, Unsaved):
             self.restore(None)
-        else:
-            self._saved = saved
-            if self._resumed is None:
-                self._take_stored()
+        elif self._resumed is None:
+            self._take_stored()
         self._position = Position(self._handler, self._kind, self._replicas // self._backup.workers, self._other_reader)
         self._step = self._counted()
         if self._resumed is not None and self._state is not None:
@@ -399,7 +397,7 @@ class Session:
         elif anew:
             self._tell_anew(anew, "they count from this step on")
 
-    def begin_epoch(self, epoch: int) -> None:
+    def begin_epoch(self, epoch: int, _: Any = None) -> None:
         """Call behind the callbacks at the begin of an epoch; the one that a restart resumes begins behind some of its
         batches, and with the values of the copy."""
         resumes = self._checks is not None and self._first_epoch
@@ -454,7 +452,7 @@ class Session:
             self.copier.measure_from(self._step)
         return self._save_deferred({"epoch": self._epoch, "batch": self._batch, **self._position.now()})
 
-    def begin_batch(self) -> None:
+    def begin_batch(self, *_: Any) -> None:
         """Call behind the callbacks, just before a step."""
         self._created = variable_count.created()
         if self._batch == self._first:
@@ -472,9 +470,10 @@ class Session:
         elif self._checks is not None:
             self._violated(self._checks.end_batch(batch, increment))
 
-    def notice_variables(self) -> None:
-        """Call just behind a step. A variable of a later one may be tracked by nothing: with the next vote there are no
-        more copies."""
+    def end_step(self) -> None:
+        """Call just behind a step, before its callbacks. A variable of a later one may be tracked by nothing: with the
+        next vote there are no more copies."""
+        self.defer_backups()
         if self._batch == self._first:
             self._made = self._counted() - self._before_first
         if self._trained and variable_count.created() != self._created:

@@ -14,7 +14,7 @@ from typing import Any
 from ..import_hook import after_import
 from ..keras_backup import CLASS, LegacyBackup, find_backup
 from ..surface import Part, Surface
-from . import input_position, random_numbers, variable_count
+from . import input_position, member_sums, random_numbers, variable_count
 from .copier import describe
 from .copy_report import NOT_STORED, Report, without_copies
 from .fit import Session, Unsaved, log_once
@@ -24,18 +24,8 @@ _SESSION = "_tftraining_memory_backup"
 _MARK = "_tftraining_copies"
 _HANDLERS = frozenset({"tf_keras.src.engine.data_adapter", "keras.src.engine.data_adapter"})
 _LOST = "no backups in memory"
-LISTS = Surface(
-    _LOST,
-    (
-        Part("{package}.callbacks", "CallbackList", uses="callbacks _history params"),
-        Part("{package}.callbacks", "CallbackList.on_train_begin", "self logs"),
-        Part("{package}.callbacks", "CallbackList.on_train_end", "self logs"),
-        Part("{package}.callbacks", "CallbackList.on_epoch_begin", "self epoch logs"),
-        Part("{package}.callbacks", "CallbackList.on_epoch_end", "self epoch logs"),
-        Part("{package}.callbacks", "CallbackList.on_train_batch_begin", "self batch logs"),
-        Part("{package}.callbacks", "CallbackList.on_train_batch_end", "self batch logs"),
-    ),
-)
+# keras_hook.py has looked at the methods.
+LISTS = Surface(_LOST, (Part("{package}.callbacks", "CallbackList", uses="callbacks _history params"),))
 HANDLERS = Surface(
     _LOST,
     (
@@ -63,12 +53,19 @@ TRAINING = Surface(
             uses="write_checkpoint_manager save",
         ),
         Part(
+            "tensorflow.python.checkpoint.checkpoint_management",
+            "CheckpointManager.save",
+            uses="_prefix save_counter",
+        ),
+        Part("tensorflow.python.ops.resource_variable_ops", "_set_handle_shapes_and_types", uses="_handle_data"),
+        Part(
             "{package}.engine.training",
             "Model.fit",
             uses="_train_counter _initial_epoch _initial_step enumerate_epochs reset_metrics stop_training",
         ),
         Part("{package}.engine.training", "Model.make_train_function", "self force", uses="train_function"),
         *input_position.SURFACE.parts,
+        *member_sums.SURFACE.parts,
         *variable_count.SURFACE.parts,
     ),
 )
@@ -91,18 +88,15 @@ def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None
 
 def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
     begin, end = cls.on_train_begin, cls.on_train_end
-    begin_epoch, end_epoch = cls.on_epoch_begin, cls.on_epoch_end
-    begin_batch, end_batch = cls.on_train_batch_begin, cls.on_train_batch_end
 
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
         session = _begin(settings, self) if takes_part() else None
         if session is not None:
             session.prepare()
-        with _within(self):
-            begin(self, logs)
+        _run(begin, self, logs)
         if session is not None:
-            session.after_begin(getattr(self.model, "_training_state", None))
+            session.after_begin()
             if session.copier.why_not:
                 log_once(without_copies(session.copier.why_not))
         setattr(self, _SESSION, session if session is not None and session.copier.agreed else None)
@@ -114,57 +108,35 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
             _forget()
             session.end()
 
-    @functools.wraps(begin_epoch)
-    def on_epoch_begin(self: Any, epoch: int, logs: Any = None) -> None:
-        if (session := self.__dict__.get(_SESSION)) is not None:
-            session.before_epoch()
-        with _within(self):
-            begin_epoch(self, epoch, logs)
-        if session is not None:
-            session.begin_epoch(epoch)
+    cls.on_train_begin, cls.on_train_end = on_train_begin, on_train_end
+    _around(cls, "on_epoch_begin", Session.before_epoch, Session.begin_epoch)
+    _around(cls, "on_epoch_end", Session.defer_backups, Session.end_epoch)
+    _around(cls, "on_train_batch_begin", None, Session.begin_batch)
+    _around(cls, "on_train_batch_end", Session.end_step, Session.end_batch)
 
-    @functools.wraps(end_epoch)
-    def on_epoch_end(self: Any, epoch: int, logs: Any = None) -> None:
-        if (session := self.__dict__.get(_SESSION)) is not None:
-            session.defer_backups()
-        with _within(self):
-            end_epoch(self, epoch, logs)
-        if session is not None:
-            session.end_epoch(epoch, logs)
 
-    @functools.wraps(begin_batch)
-    def on_train_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
-        with _within(self):
-            begin_batch(self, batch, logs)
-        if (session := self.__dict__.get(_SESSION)) is not None:
-            session.begin_batch()
+def _around(cls: Any, name: str, before: Callable[[Session], None] | None, after: Callable[..., None]) -> None:
+    """Extend a method of a CallbackList by what the session does before and behind its callbacks."""
+    method = getattr(cls, name)
 
-    @functools.wraps(end_batch)
-    def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+    @functools.wraps(method)
+    def extended(self: Any, number: int, logs: Any = None) -> None:
         session = self.__dict__.get(_SESSION)
+        if session is not None and before is not None:
+            before(session)
+        _run(method, self, number, logs)
         if session is not None:
-            session.notice_variables()
-            session.defer_backups()
-        with _within(self):
-            end_batch(self, batch, logs)
-        if session is not None:
-            session.end_batch(batch, logs)
+            after(session, number, logs)
 
-    cls.on_train_begin, cls.on_train_end, cls.on_train_batch_end = on_train_begin, on_train_end, on_train_batch_end
-    cls.on_epoch_begin, cls.on_epoch_end = on_epoch_begin, on_epoch_end
-    cls.on_train_batch_begin = on_train_batch_begin
+    setattr(cls, name, extended)
 
 
-class _within:  # a context, cheaper than a generator: two a step
-    """The callbacks of this list run."""
-
-    def __init__(self, callbacks: Any) -> None:
-        self._callbacks = callbacks
-
-    def __enter__(self) -> None:
-        _inside.append(self._callbacks)
-
-    def __exit__(self, *_: object) -> None:
+def _run(method: Callable[..., None], callbacks: Any, *arguments: Any) -> None:
+    """Run the callbacks of this list."""
+    _inside.append(callbacks)
+    try:
+        method(callbacks, *arguments)
+    finally:
         _inside.pop()
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..surface import Part, Surface
 from .shuffle_seed import OWN_SEED
 
 STEP, DRAWN_ANEW, EPOCH, STORAGE = "Step", "StepDrawnAnew", "Epoch", "Storage"  # where a `fit` resumes
@@ -60,6 +61,23 @@ _SOURCES = frozenset(
 _SHUFFLE, _CACHE = "ShuffleDataset", "CacheDataset"
 _CUTS = frozenset({"TakeDataset"})  # they may end before their input does
 _FUNCTIONS = ("_map_func", "_predicate")
+_OPS = "tensorflow.python.data.ops"
+# What is looked up in a dataset, and would be taken for absent under another name.
+SURFACE = Surface(
+    "a restart resumes at the begin of an epoch",
+    (
+        Part(f"{_OPS}.shuffle_op", "_ShuffleDataset", uses="_seed _seed2 _reshuffle_each_iteration"),
+        Part(f"{_OPS}.map_op", "_MapDataset", uses="_map_func"),
+        Part(f"{_OPS}.map_op", "_ParallelMapDataset", uses="_map_func _deterministic"),
+        Part(f"{_OPS}.batch_op", "_ParallelBatchDataset", uses="_deterministic"),
+        Part(f"{_OPS}.filter_op", "_FilterDataset", uses="_predicate"),
+        Part(f"{_OPS}.flat_map_op", "_FlatMapDataset", uses="_map_func"),
+        Part(f"{_OPS}.interleave_op", "_InterleaveDataset", uses="_map_func"),
+        Part(f"{_OPS}.interleave_op", "_ParallelInterleaveDataset", uses="_map_func"),
+        Part(f"{_OPS}.from_tensor_slices_op", "_TensorSliceDataset", uses="_tensors"),
+    ),
+)
+_PARTS = {part.path: part for part in SURFACE.parts}
 # Operations that TensorFlow calls stateful, and whose result depends on their inputs alone.
 _HARMLESS = frozenset(
     {
@@ -173,6 +191,9 @@ class _Walk:
     def _visit(self, dataset: Any, above: tuple[str, ...]) -> None:
         """Examine a dataset and its inputs; `above` are the kinds of those that read it."""
         name = _name(dataset)
+        part = _PARTS.get(type(dataset).__name__)
+        if part is not None and (missing := part.missing(sys.modules, {})):
+            raise _Unknown(f"this TensorFlow is not known: {missing}")
         if name == _SHUFFLE:
             self._shuffle(dataset, above)
         elif name not in _SIMPLE and name not in _LATE and name not in _SOURCES and name != _CACHE:

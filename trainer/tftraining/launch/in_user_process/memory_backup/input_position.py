@@ -20,10 +20,15 @@ from .input_kind import Kind, reads_any
 
 # Where DistributedDataset and DistributedDatasetsFromFunction keep the datasets of this process.
 _LOCAL = ("_cloned_datasets", "_datasets")
+_DISTRIBUTED = "tensorflow.python.distribute.input_lib"
 _ITERATORS = "tensorflow.python.data.ops.iterator_ops"
 SURFACE = Surface(
     "no backups in memory",
-    (Part(_ITERATORS, "OwnedIterator.__init__", "self dataset components element_spec"),),
+    (
+        Part(_ITERATORS, "OwnedIterator.__init__", "self dataset components element_spec"),
+        Part(_DISTRIBUTED, "DistributedDataset", uses="_cloned_datasets _original_dataset"),
+        Part(_DISTRIBUTED, "DistributedDatasetsFromFunction", uses="_datasets"),
+    ),
 )
 _DATASETS = "tensorflow.python.data.ops.dataset_ops"  # it imports the iterators, whose import iterator_release follows
 UNKNOWN = -1
@@ -187,7 +192,7 @@ def install() -> None:
 
 def watch_iterators() -> None:
     """Extend TensorFlow, once, to notice each iterator that is made."""
-    if not SURFACE.holds() or _MARK in (cls := sys.modules[_ITERATORS].OwnedIterator).__dict__:
+    if SURFACE.parts[0].missing(sys.modules, {}) or _MARK in (cls := sys.modules[_ITERATORS].OwnedIterator).__dict__:
         return
     begin = cls.__init__
 

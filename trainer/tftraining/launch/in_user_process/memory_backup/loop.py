@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from .. import call_site
+from . import member_sums
 from .checkpoint_state import CheckpointState
 from .copier import Copier, describe
 from .copy_file import VARIABLE
@@ -27,12 +28,13 @@ class Loop:
         self._step = 0
         self._began = False
         state, why = _state_of(checkpoint)
+        why = why or member_sums.SURFACE.missing()
         strategy = None if state is None else state.strategy
         workers = int(getattr(getattr(strategy, "extended", None), "_num_workers", 1))
         if getattr(strategy, "_should_use_with_coordinator", False):
             workers = 1  # the coordinator alone runs the loop
         self._copier = Copier(settings, workers, sums_over(strategy, workers), totals_over(strategy, workers), _log)
-        if state is not None:
+        if state is not None and not why:
             found = call_site.identity(caller, state.signature(), program_digest())
             why = "" if found else call_site.objection(caller) or "another MemoryBackup looks the same"
         if why or state is None:

@@ -1,4 +1,4 @@
-"""Sums over all members of a gang, by which their programs agree. Must never import TensorFlow."""
+"""How many members a gang has, and sums over them, by which their programs agree. Must never import TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..surface import Part, Surface
+
 MOST = 26  # numbers
+
+_STRATEGIES = "tensorflow.python.distribute"
+SURFACE = Surface(
+    "no backups in memory",
+    (
+        Part(f"{_STRATEGIES}.distribute_lib", "StrategyBase", uses="_should_use_with_coordinator"),
+        Part(f"{_STRATEGIES}.distribute_lib", "StrategyExtendedV1._in_multi_worker_mode", "self"),
+        Part(f"{_STRATEGIES}.collective_all_reduce_strategy", "CollectiveAllReduceExtended", uses="_num_workers"),
+    ),
+)
 
 Sums = Callable[[list[float]], list[float]]
 Totals = Callable[[list[Any]], list[Any]]

@@ -14,12 +14,20 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ..surface import Part, Surface
+
 ALIGNMENT = 64
 SMALL = 1024  # bytes of a value: a learning rate, a counter
 OWN, TOTALS, FETCHED = "own", "totals", "fetched"  # how a member gets the sums of ON_READ variables back
-_TRACKABLE = ("tensorflow.python.trackable.base", "Trackable")
-_DELEGATE = ("tensorflow.python.trackable.base_delegate", "DelegatingTrackableMixin")
+_BASE, _DELEGATE = "tensorflow.python.trackable.base", "tensorflow.python.trackable.base_delegate"
 _SAVES = ("_serialize_to_tensors", "_gather_saveables_for_checkpoint")
+SURFACE = Surface(
+    "no backups in memory",
+    (
+        *(Part(_BASE, f"Trackable.{each}") for each in _SAVES),
+        Part(_DELEGATE, "DelegatingTrackableMixin", uses="_trackable"),
+    ),
+)
 
 
 class Unsupported(Exception):
@@ -132,25 +140,19 @@ def _is_sum(variable: Any) -> bool:
 def variables_of(root: Any) -> list[Any]:
     """The variables that `root` tracks, each once. Unsupported if an object has state that is no variable."""
     tensorflow = sys.modules["tensorflow"]
-    base = _class_of(*_TRACKABLE)
+    if missing := SURFACE.missing():
+        raise Unsupported(f"this TensorFlow is not known: {missing}")
     found = tensorflow.train.TrackableView(root).descendants()
     variables = {id(each): each for each in found if isinstance(each, tensorflow.Variable)}
     others = (each for each in found if id(each) not in variables)
-    if strange := next((each for each in others if _keeps_state(each, base)), None):
+    if strange := next((each for each in others if _keeps_state(each)), None):
         raise Unsupported(f"{type(strange).__name__} has state that is no variable")
     return list(variables.values())
 
 
-def _class_of(module: str, name: str) -> Any:
-    """A class of TensorFlow that tells what a checkpoint saves of an object. Unsupported where it does not."""
-    cls = getattr(sys.modules.get(module), name, None)
-    if not isinstance(cls, type) or (name == _TRACKABLE[1] and not all(hasattr(cls, each) for each in _SAVES)):
-        raise Unsupported(f"this TensorFlow has no {module}.{name}, which tells what has state")
-    return cls
-
-
-def _keeps_state(each: Any, base: Any) -> bool:
+def _keeps_state(each: Any) -> bool:
     """Whether an object brings state of its own into a checkpoint: a lookup table, an iterator."""
-    if isinstance(each, _class_of(*_DELEGATE)):
-        return _keeps_state(each._trackable, base)  # of the optimizer that mixed precision wraps
+    if isinstance(each, sys.modules[_DELEGATE].DelegatingTrackableMixin):
+        return _keeps_state(each._trackable)  # of the optimizer that mixed precision wraps
+    base = sys.modules[_BASE].Trackable
     return isinstance(each, base) and any(getattr(type(each), name) is not getattr(base, name) for name in _SAVES)
