@@ -68,6 +68,8 @@ AT_THE_STEP: dict[str, Callable[[], Any]] = {
     "shuffled once": lambda: handler(NUMBERS.shuffle(12, 1, reshuffle_each_iteration=False).batch(2)),
     "cached before": lambda: handler(NUMBERS.cache().shuffle(12, 1).batch(2)),
     "cached behind": lambda: handler(NUMBERS.shuffle(12, 1).cache().batch(2)),
+    "batched again": lambda: handler(NUMBERS.shuffle(12, 1).batch(4).rebatch(2)),
+    "without batches": lambda: handler(NUMBERS.shuffle(12, 1).batch(4).unbatch().batch(2).repeat(), STEPS),
     "interleaved": lambda: handler(files(NUMBERS)),
     "in parallel": lambda: handler(NUMBERS.map(lambda each: each + 1, tf.data.AUTOTUNE).batch(2)),
     "random map, repeated": lambda: handler(random_map(NUMBERS).batch(2).repeat(), STEPS),

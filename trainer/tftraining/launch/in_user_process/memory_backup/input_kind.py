@@ -37,6 +37,7 @@ _SIMPLE = frozenset(
         "ZipDataset",
         "UnbatchDataset",
         "RebatchDataset",
+        "RestructuredDataset",  # beneath the two before: the same elements, with another structure
         "FlatMapDataset",
         "InterleaveDataset",
         "ParallelInterleaveDataset",
