@@ -274,7 +274,7 @@ def test_pods_that_do_not_stop_are_named_with_their_node() -> None:
 def _pod_of_attempt_2(cluster: SimulatedCluster) -> dict[str, object]:
     metadata = dict(cluster.api.pods["mnist-worker-0"]["metadata"], name="mnist-worker-1")
     labels = metadata["labels"] | {"tftraining.dev/index": "1", "tftraining.dev/attempt": "2"}
-    kept = {key: metadata[key] for key in ("name", "ownerReferences", "annotations")}
+    kept = {key: metadata[key] for key in ("name", "namespace", "ownerReferences", "annotations")}
     return {"metadata": kept | {"labels": labels}, "spec": {"containers": [{"name": "tensorflow"}]}}
 
 
