@@ -119,8 +119,8 @@ def test_an_exception_in_the_first_lines_ends_the_job_at_its_third_start(tmp_pat
 def test_a_command_that_cannot_be_repeated_gets_a_clean_container_after_a_kill(tmp_path: Path) -> None:
     job = manifest("3", "0.1")
     container = job["spec"]["template"]["spec"]["containers"][0]
-    words = " ".join(container["command"])
-    container["command"] = ["sh", "-c", f"mkdir $TMPDIR/src && exec {words}"]
+    script = " ".join(["mkdir $TMPDIR/src && exec", *container["command"]])
+    container["command"] = ["sh", "-c", script]
     with Run(tmp_path, job, "--kill", "worker-1@step=3") as run:
         assert run.wait() == 0
         log = run.log
