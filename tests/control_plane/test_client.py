@@ -141,7 +141,9 @@ def test_a_requested_restart_is_free_and_happens_once(client: Client, new_job: N
     client.restart("job")
     job.run(attempt=2)
     status = job.wait_for("Running", attempt=2)
-    assert (status["lastRestart"]["reason"], status["restarts"]) == ("RestartRequested", {"counted": 0, "recreated": 1})
+    restarts = status["restarts"]
+    assert status["lastRestart"]["reason"] == "RestartRequested"
+    assert (restarts["counted"], restarts["recreated"]) == (0, 1)
     time.sleep(1)
     assert job.status()["attempt"] == 2
     job.succeed_pod("job-worker-0")

@@ -4,15 +4,30 @@ No quota controller runs: what removed pods have used is subtracted here by hand
 """
 
 import time
+from contextlib import suppress
 
 from tests.control_plane.test_operator_bad_input import set_quota
-from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.apiserver import ControlPlane, WriteRefused
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 
 
 def use(plane: ControlPlane, namespace: str, pods: int) -> None:
     path, kind = f"/api/v1/namespaces/{namespace}/resourcequotas/pods/status", "application/merge-patch+json"
     plane.request("PATCH", path, {"status": {"used": {"pods": str(pods)}}}, kind)
+
+
+def release(plane: ControlPlane, job: TrainingJob) -> None:
+    """The job, and what it has used of the quota, is gone."""
+
+    def is_gone() -> bool:
+        for name in job.pods():
+            with suppress(WriteRefused):  # the operator and the garbage collector delete them, too
+                job.remove_pod(name)
+        return job.pods() == {}
+
+    job.delete()
+    wait_until(is_gone, "its pods are gone")
+    use(plane, job.namespace, 0)
 
 
 def gang(new_job: NewJob, name: str, workers: int) -> TrainingJob:
@@ -30,10 +45,7 @@ def test_of_two_gangs_that_do_not_fit_together_the_second_waits_with_no_pod(
     status = second.wait_for("Starting", reason="WaitingForQuota")
     assert status["message"] == "4 pods wait for room in the quota pods: they need pods=4 of 6"
     assert second.pods() == {} and status.get("restarts", {}).get("counted", 0) == 0
-    first.delete()
-    for name in first.pods():
-        first.remove_pod(name)
-    use(control_plane, namespace, 0)
+    release(control_plane, first)
     second.run(count=4)
 
 
@@ -61,13 +73,7 @@ def test_the_gangs_that_wait_start_by_age(control_plane: ControlPlane, new_job: 
     young = gang(new_job, "young", 2)
     status = young.wait_for("Starting", reason="WaitingForQuota")
     assert status["message"] == "room in the quota pods goes to the older job old first" and young.pods() == {}
-    running.delete()
-    for name in running.pods():
-        running.remove_pod(name)
-    use(control_plane, namespace, 0)
+    release(control_plane, running)
     old.run(count=5)
-    old.delete()
-    for name in old.pods():
-        old.remove_pod(name)
-    use(control_plane, namespace, 0)
+    release(control_plane, old)
     young.run(count=2)
