@@ -4,10 +4,9 @@ No quota controller runs: what removed pods have used is subtracted here by hand
 """
 
 import time
-from contextlib import suppress
 
 from tests.control_plane.test_operator_bad_input import set_quota
-from tests.support.control_plane.apiserver import ControlPlane, WriteRefused
+from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 
 
@@ -21,8 +20,7 @@ def release(plane: ControlPlane, job: TrainingJob) -> None:
 
     def is_gone() -> bool:
         for name in job.pods():
-            with suppress(WriteRefused):  # the operator and the garbage collector delete them, too
-                job.remove_pod(name)
+            job.remove_pod(name)
         return job.pods() == {}
 
     job.delete()

@@ -15,12 +15,14 @@ def test_the_second_job_of_a_directory_waits_until_the_pods_of_the_first_are_gon
     status = second.wait_for("Starting", reason="StorageInUse")
     assert status["message"] == f"run of the claim {namespace}/training is in use by the job first"
     assert second.pods() == {}
-    first.delete()  # no garbage collector runs here: the pods stay until they are removed by hand
-    wait_until(first.is_gone, "the first job is gone")
     names = list(first.pods())
-    first.remove_pod(names[0])
-    assert second.status()["reason"] == "StorageInUse" and second.pods() == {}
-    for name in names[1:]:
+    for name in names:  # garbage collection may run
+        first.patch_pod(name, {"metadata": {"finalizers": ["example.dev/held"]}})
+    first.delete()
+    wait_until(first.is_gone, "the first job is gone")
+    for name in names:
+        assert second.status()["reason"] == "StorageInUse" and second.pods() == {}
+        first.patch_pod(name, {"metadata": {"finalizers": None}})
         first.remove_pod(name)
     second.run()
 
