@@ -159,7 +159,7 @@ def test_the_traceback_of_the_first_failure_is_the_one_that_is_shown(tmp_path: P
 
 
 def test_a_restart_is_told_with_the_exception_behind_it(tmp_path: Path) -> None:
-    job = manifest("4", "0.05", "--raise", "3", restartPolicy={"maxRestarts": 1})
+    job = manifest("4", "0.05", "--raise", "3", restartPolicy={"maxRestarts": 1, "sameFailureLimit": 0})
     with Run(tmp_path, job) as run:
         assert run.wait() == 1
         log = run.log
