@@ -105,7 +105,7 @@ def test_several_kills_and_one_that_never_comes(tmp_path: Path) -> None:
 
 
 def test_an_exception_in_the_first_lines_ends_the_job_at_its_third_start(tmp_path: Path) -> None:
-    """Without wait, and without any step."""
+    """Without wait, and without any step: in a few seconds where the machine has nothing else to do."""
     program = "import os\nwords = {}\nwords['batch_size']"
     command = "spec.template.spec.containers[0].command=" + yaml.safe_dump(["python", "-c", program], width=1000)
     with Run(tmp_path, manifest(), "--set", command) as run:
@@ -113,7 +113,7 @@ def test_an_exception_in_the_first_lines_ends_the_job_at_its_third_start(tmp_pat
         log = run.log
     took = re.search(r"digits: Failed after (\d+\.\d) s: SameFailure: worker-\d: KeyError: 'batch_size'; the same", log)
     assert took is not None, log
-    assert float(took[1]) < 15
+    assert float(took[1]) < 60, "the least that the failures of a job in a cluster lie apart"
 
 
 def test_a_command_that_cannot_be_repeated_gets_a_clean_container_after_a_kill(tmp_path: Path) -> None:

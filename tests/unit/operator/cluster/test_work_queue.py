@@ -26,6 +26,12 @@ async def working(queue: WorkQueue, work: Callable[[Key], Awaitable[None]], work
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():  # noqa: ASYNC110  # the queue tells nobody
+            await asyncio.sleep(0.001)
+
+
 async def test_many_reasons_are_one_pass_and_one_more_for_those_that_came_during_it() -> None:
     queue, passes, go = WorkQueue(), [], asyncio.Event()
 
@@ -190,27 +196,27 @@ async def test_jobs_whose_pass_was_interrupted_come_last_and_still_get_turns() -
     for number in range(6):
         queue.add(Key("other", f"{number}"))
     async with working(queue, work, workers=1):
-        await asyncio.sleep(0.05)
+        await until(lambda: len(passes) == 8)
     assert passes == [*["other"] * 3, "interrupted", *["other"] * 3, "interrupted"]
 
 
 async def test_the_queue_is_crowded_when_a_key_waits_and_no_worker_is_free() -> None:
-    queue, go = WorkQueue(), asyncio.Event()
+    queue, go, begun = WorkQueue(), asyncio.Event(), []
 
     async def work(key: Key) -> None:
+        begun.append(key)
         await go.wait()
 
     async with working(queue, work):
-        for key in (A, B):
+        for number, key in enumerate((A, B)):
             queue.add(key)
-            await asyncio.sleep(0.01)
+            await until(lambda number=number: len(begun) > number)  # type: ignore[misc]
             queue.add(key)
             assert not queue.crowded, "a key that a worker has is not waited for"
         queue.add(Key("ns", "c"))
         assert queue.crowded
         go.set()
-        await asyncio.sleep(0.01)
-        assert not queue.crowded
+        await until(lambda: not queue.crowded)
 
 
 async def test_a_pass_that_is_due_in_time_is_enough() -> None:
