@@ -71,7 +71,8 @@ def judge(cell: Cell, undisturbed: Path, disturbed: Path, failed: str) -> Verdic
         Difference("violation", str(each["violation"])) for each in told if each.get("violation")
     ]
     verdict.exact = not found
-    promised, starts_over = expected(cell), any(at.endswith("epoch 0 batch 0") for at in verdict.resumed)
+    begin = f"epoch {int(cell.shape == 'initial-epoch')} batch 0"
+    promised, starts_over = expected(cell), any(at.endswith(begin) for at in verdict.resumed)
     for each in found:
         (verdict.told if _allowed(each, verdict.said, promised, told, starts_over) else verdict.silent).append(each)
     verdict.kinds = [
@@ -97,7 +98,8 @@ def _allowed(
     if stored or (each.what == "file" and "rows-more-" in each.text and starts_over):
         return True
     anew = any(name in each for name in promised.anew for each in named)
-    loose = anew or any(kind == ANEW or (kind in (EPOCH, STORAGE) and not promised.same) for kind in said)
+    other = not promised.same and (not said or EPOCH in said or STORAGE in said)  # also if no kill came about
+    loose = anew or other or ANEW in said
     if not loose or each.what in {"failed", "violation", "position"}:
         return False
     if each.what == "examples":
