@@ -35,6 +35,13 @@ GANGS = [
     Cell(workers=2, scaled_to=1, input="finite", callbacks=("lr", "csv"), kills=(Kill(1, 7),)),
     Cell(workers=2, input="random-map", model="train-step", backup=False, kills=(Kill(0, 3), Kill(2, 12))),
 ]
+FOUND = [  # by campaigns
+    Cell(input="arrays", model="dropout", backup=False, shape="two-fits", kills=(Kill(1, 13, part=1),)),
+    Cell(input="arrays", model="metric", shape="two-fits", validation="second", kills=(Kill(3, 9, part=1),)),
+    Cell(input="arrays", model="late", kills=(Kill(1, 10), Kill(3, at="epoch_begin"), Kill(3, at="epoch_begin"))),
+    Cell(input="files", model="table", kills=(Kill(3, 5),)),
+    Cell(input="cache-file", shape="one-line", kills=(Kill(2, 2), Kill(2, 19))),
+]
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +63,6 @@ def test_a_resumed_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cel
 
 
 @pytest.mark.slow_fault
-@pytest.mark.parametrize("cell", [*GANGS, *islice(cells(SEED), CELLS)], ids=Cell.to_json)
+@pytest.mark.parametrize("cell", [*GANGS, *FOUND, *islice(cells(SEED), CELLS)], ids=Cell.to_json)
 def test_a_drawn_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cell: Cell) -> None:
     check(runs, cell)

@@ -220,6 +220,14 @@ def test_dropout_goes_on_where_an_earlier_fit_is_not_repeated(job: Job, tmp_path
     assert end == whole.fit()
 
 
+def test_dropout_of_a_step_that_a_fit_without_copies_has_traced_begins_anew_which_is_told(job: Job) -> None:
+    job.model = with_dropout()
+    job.extended()  # without the hook
+    job.model.fit(data(), epochs=1, steps_per_epoch=2, verbose=0)
+    job.fit()
+    assert "the random numbers of RandomUniform" in job.report()["beginsAnew"]
+
+
 def test_dropout_of_a_step_that_the_copy_does_not_know_begins_anew_which_is_told(job: Job) -> None:
     job.model = with_dropout()
     with pytest.raises(Interrupted):

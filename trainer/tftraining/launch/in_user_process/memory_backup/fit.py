@@ -140,6 +140,7 @@ class Session:
                 return Kind(STORAGE), call_site.objection(sys._getframe()) or "another call of fit looks the same"
             self.copier.use(self._state, identity)
             if isinstance(self._backup, Unsaved) and self.copier.holds_copy_of_another_fit(self._program):
+                self._only_counts = True
                 return Kind(STORAGE), "the newest copy is of another fit of this program, which comes later"
             self._states.before_begin()
             kind = input_kind.kind_of(self._handler)
@@ -278,6 +279,8 @@ class Session:
             self.copier.agreed = False
             self.copier.report.tell_end("the training has ended")
         if not self.copier.agreed or self._states is None:
+            if self._only_counts:
+                self._count_random_numbers()
             return
         if isinstance(self._backup, Unsaved):
             self.restore(None)
@@ -291,8 +294,17 @@ class Session:
         if self.copier.resumed is not None:
             seconds = self.copier.restored_in
             log(f"resumed from memory at epoch {self._epoch + 1}, step {self._step}, in {seconds:.2f} s")
-        self._random.begin(self._model.train_function, getattr(self._handler._dataset, "element_spec", ""))
+        self._count_random_numbers()
         self.copier.begin(self._step)
+
+    _only_counts = False  # there are no copies, and the later `fit` that has one goes on with the same train function
+
+    def _count_random_numbers(self) -> None:
+        self._random.begin(self._model.train_function, getattr(self._handler._dataset, "element_spec", ""))
+
+    def end_without_copies(self) -> None:
+        """The training is over, and has made no copies."""
+        self._random.end()
 
     def _resumed_state(self) -> Mapping[str, Any]:
         """What the restored copy, or the stored state, has beside the variables."""
@@ -488,6 +500,7 @@ class Session:
             step = self._position.trace(self._model.train_function) if self._position is not None else None
             if step is not None and self._state is not None:
                 self._state.note_others(step)
+                self._random.look_at(step)
         except Exception as error:
             self.copier.why_not = self.copier.why_not or f"the step cannot be examined: {describe(error)}"
         if self._random.begins_anew:

@@ -21,6 +21,7 @@ from .fit import Session, Unsaved, log_once
 from .settings import Settings
 
 _SESSION = "_tftraining_memory_backup"
+_WITHOUT = "_tftraining_no_memory_backup"
 _MARK = "_tftraining_copies"
 _HANDLERS = frozenset({"tf_keras.src.engine.data_adapter", "keras.src.engine.data_adapter"})
 _LOST = "no backups in memory"
@@ -100,6 +101,7 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
             if session.copier.why_not:
                 log_once(without_copies(session.copier.why_not))
         setattr(self, _SESSION, session if session is not None and session.copier.agreed else None)
+        setattr(self, _WITHOUT, session if session is not None and not session.copier.agreed else None)
 
     @functools.wraps(end)
     def on_train_end(self: Any, logs: Any = None) -> None:
@@ -107,6 +109,8 @@ def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) 
         if (session := self.__dict__.pop(_SESSION, None)) is not None:
             _forget()
             session.end()
+        if (session := self.__dict__.pop(_WITHOUT, None)) is not None:
+            session.end_without_copies()
 
     cls.on_train_begin, cls.on_train_end = on_train_begin, on_train_end
     _around(cls, "on_epoch_begin", Session.before_epoch, Session.begin_epoch)

@@ -39,6 +39,7 @@ SURFACE = Surface(
         Part(_VARIABLES, "ResourceVariable"),
     ),
 )
+_KERNELS = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt", "RandomShuffle")
 PHILOX = 1
 SAMPLES = 256  # of 128 bits, which the kernels of stateful operations reserve for each number
 MOST = 1000  # counters that a copy has room for
@@ -68,12 +69,15 @@ class RandomNumbers:
         self._function: weakref.ref[Any] | None = None  # the train function that has the counters
         self._input = ""
         self._resumes = self._restored = False
+        self._uncounted = False  # an earlier `fit`, of which nobody knew, has traced the train function
         self.begins_anew = self.why = ""  # an operation of the training whose numbers do
 
     def begin(self, function: Any = None, element_spec: object = "") -> None:
         """Count from now on, in this train function and for an input of this kind, which has a trace of its own."""
         global _present  # noqa: PLW0603  # one process, one training at a time
-        if self._function is not None and self._function() is not function:  # it was compiled anew, and counts from 0
+        known = self._function is not None and self._function() is function
+        self._uncounted = not known and getattr(function, "experimental_get_tracing_count", int)() > 0
+        if self._function is not None and not known:  # it was compiled anew, and counts from 0
             self._counters = []
             self._waiting = self._waiting if self._restored else {}
         self._function = None if function is None else weakref.ref(function)
@@ -87,6 +91,15 @@ class RandomNumbers:
         self._resumes = False
         if _present is self:
             _present = None
+
+    def look_at(self, step: Any) -> None:
+        """Note a seeded operation in the traced `step` that nothing counts."""
+        if not self._uncounted:
+            return
+        graph = step.graph.as_graph_def()
+        for node in [*graph.node, *(each for function in graph.library.function for each in function.node_def)]:
+            if node.op in _KERNELS and (node.attr["seed"].i or node.attr["seed2"].i):
+                self.begins_anew, self.why = node.op, "an earlier fit without copies has traced the step"
 
     def variables(self) -> list[Any]:
         """The variables of the counters."""
