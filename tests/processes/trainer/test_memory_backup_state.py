@@ -103,30 +103,6 @@ def test_what_is_restored_trains_on_as_if_nothing_had_been(policy: Callable[[str
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize(
-    ("own", "all_own", "members", "factor", "anew"),
-    [
-        (True, True, 2, 1, ""),
-        (True, False, 2, 2, ""),  # of one process here: a checkpoint would have the sum, too
-        (False, False, 2, 2, ""),
-        (False, False, 0, 0, METRICS),  # a copy at a stop that was announced has no totals
-    ],
-)
-def test_metrics_go_on_inside_an_epoch(own: bool, all_own: bool, members: int, factor: int, anew: str) -> None:
-    first, second = model(), model()
-    state, restored = state_of(first), state_of(second)
-    train(first, 2)
-    if not members:
-        state.gather = lambda totals: None  # type: ignore[method-assign]
-    buffer = copied(state, members=members)
-    assert not restored.has_late(state.late())
-    assert restore(second, restored, buffer, state.late(), own, all_own) == anew
-    assert float(first.metrics[0].total.numpy()) > 0
-    assert [each.numpy() for each in second.metrics[0].variables] == [
-        factor * each.numpy() for each in first.metrics[0].variables
-    ]
-
-
 class Lasting(keras.metrics.Metric):  # type: ignore[misc]
     """A metric that keeps its value over the epochs."""
 
@@ -142,6 +118,42 @@ class Lasting(keras.metrics.Metric):  # type: ignore[misc]
 
     def reset_state(self) -> None:
         pass
+
+
+@pytest.mark.parametrize(
+    ("own", "all_own", "members", "factor", "anew"),
+    [
+        (True, True, 2, 1, ""),
+        (True, False, 2, 2, ""),  # of one process here: a checkpoint would have the sum, too
+        (False, False, 2, 2, ""),
+        (False, False, 0, 0, METRICS),  # a copy at a stop that was announced has no totals
+    ],
+)
+def test_metrics_go_on_inside_an_epoch(own: bool, all_own: bool, members: int, factor: int, anew: str) -> None:
+    first, second = model(), model()
+    first.lasting, second.lasting = Lasting(), Lasting()
+    state, restored = state_of(first), state_of(second)
+    train(first, 2)
+    if not members:
+        state.gather = lambda totals: None  # type: ignore[method-assign]
+    buffer = copied(state, members=members)
+    assert not restored.has_late(state.late())
+    assert restore(second, restored, buffer, state.late(), own, all_own) == anew
+    assert float(first.metrics[0].total.numpy()) > 0
+    assert [each.numpy() for each in second.metrics[0].variables] == [
+        factor * each.numpy() for each in first.metrics[0].variables
+    ]
+
+
+def test_keras_own_metrics_alone_are_worth_no_collective_for_each_copy() -> None:
+    first, second = model(), model()
+    state, restored = state_of(first), state_of(second)
+    train(first, 2)
+    state.complete()
+    state.gather(lambda sums: pytest.fail("a collective"))
+    buffer = aligned(state.size)
+    state.copy_to(state.views(buffer, 0))
+    assert restore(second, restored, buffer, state.late(), False, False) == METRICS
 
 
 class WithLasting(keras.Sequential):  # type: ignore[misc]

@@ -93,8 +93,10 @@ class State:
         return VariableValues(plain, self._strategy).is_finite()
 
     def gather(self, totals: Totals) -> None:
-        """Learn the sums of the metrics over all members: a collective."""
-        self._totals = totals([each for part in (self._values, *self._late) for each in part.local_sums()])
+        """Learn the sums over all members: a collective, which costs many times what a copy does. So it is left out
+        where only Keras' own metrics have sums: with a new pod those of the epoch begin anew, which is told."""
+        if any(part.has_sums for part in (self._values, *self._late[:1])):
+            self._totals = totals([each for part in (self._values, *self._late) for each in part.local_sums()])
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         """The parts of the copy in this buffer, from byte `start` on."""

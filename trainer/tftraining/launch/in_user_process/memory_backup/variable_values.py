@@ -95,6 +95,11 @@ class VariableValues:
             for part in self._local(each)
         }
 
+    @property
+    def has_sums(self) -> bool:
+        """Whether a checkpoint would save a sum over the members."""
+        return bool(self._sums)
+
     def local_sums(self) -> list[Any]:
         """For each sum over the members, the part of this member."""
         return [sum(part.numpy() for part in self._local(each)) for each in self._sums]
