@@ -223,7 +223,8 @@ class Reconciler:
             return False
         if answer is not None:
             memory.written = self.clock()
-            memory.dropped = frozenset(dropped_fields(dump_status(step.status), answer.get("status") or {}))
+            if step.patch_condition is None:  # a patch sends no other field
+                memory.dropped = frozenset(dropped_fields(dump_status(step.status), answer.get("status") or {}))
         self._metrics.observe(job.status, step.status, memory.counted, self.clock())
         for event in step.events:
             self._events.publish(job, event)

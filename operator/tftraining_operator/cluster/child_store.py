@@ -57,9 +57,10 @@ class ChildStore:
             yield from map(self._child, self._at.get((place.volume, above), ()))
         yield from map(self._child, self._below.get(here, ()))
 
-    def _writers(self, place: Place) -> Iterator[set[tuple[str, str]]]:
-        yield self._at[place.volume, place.path]
-        yield from (self._below[place.volume, each] for each in place.ancestors)
+    def _indexes(self, place: Place) -> Iterator[tuple[dict[tuple[str, str], set[tuple[str, str]]], tuple[str, str]]]:
+        """Where the pods that write this place are found: each index, and the key in it."""
+        yield self._at, (place.volume, place.path)
+        yield from ((self._below, (place.volume, each)) for each in place.ancestors)
 
     def _child(self, place: tuple[str, str]) -> tuple[Key, Child]:
         key = self._keys[place]
@@ -94,8 +95,8 @@ class ChildStore:
         if child.node:
             self._nodes[child.node].add(place)
         if child.place is not None and writes(child):
-            for pods in self._writers(child.place):
-                pods.add(place)
+            for index, where in self._indexes(child.place):
+                index[where].add(place)
         return {key, before or key}
 
     def _parsed(self, raw: Manifest, old: Child | None) -> Child:
@@ -138,8 +139,10 @@ class ChildStore:
             if not self._nodes[child.node]:
                 del self._nodes[child.node]
         if child.place is not None:
-            for pods in self._writers(child.place):
-                pods.discard(place)
+            for index, where in self._indexes(child.place):
+                index[where].discard(place)
+                if not index[where]:
+                    del index[where]
         if not self._jobs[key]:
             del self._jobs[key]
 

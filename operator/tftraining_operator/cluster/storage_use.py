@@ -49,7 +49,10 @@ class StorageUsers:
         return StorageUse(shared=self._shared(job, place, writers))
 
     def passed(self, key: Key) -> None:
-        """Wake the jobs that wait for this one, after a pass over it, unless its pods still write."""
+        """Wake the jobs that wait for this one, after a pass over it, unless its pods still write. A job that is gone
+        has its directory no longer."""
+        if self._jobs.head(key) is None:
+            self._allowed = {place: holder for place, holder in self._allowed.items() if holder[0] != key}
         if key in self._waiting and not any(map(writes, self._pods.of(key))):
             for each in self._waiting.pop(key):
                 self._wake(each)

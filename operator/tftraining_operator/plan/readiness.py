@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.creation_errors import EARLIER
 from tftraining_operator.plan.gang import Gang, finished
+from tftraining_operator.plan.gang_quota import WAITING_FOR_QUOTA
 from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
 
 # Claims are bound, volumes and the network of a pod are ready within a few seconds; only later does the status say so.
@@ -46,7 +47,7 @@ def _why_held(gang: Gang, observed: Observed) -> tuple[str, str] | None:
     if observed.storage.held and not gang.stale:
         return STORAGE_IN_USE, observed.storage.held
     if observed.quota is not None and not gang.stale:
-        return "WaitingForQuota", observed.quota.message
+        return WAITING_FOR_QUOTA, observed.quota.message
     refusal = observed.refusal
     return ("CreationRefused", f"{refusal.child}: {refusal.message}") if refusal is not None else None
 

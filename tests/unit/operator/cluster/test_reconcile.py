@@ -25,6 +25,7 @@ from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
+from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.observed import Observed
 from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
@@ -105,6 +106,19 @@ async def test_a_status_that_cannot_be_read_is_never_replaced() -> None:
         for _ in range(2):
             await reconcile(KEY)
         assert writes(fake) == [("PATCH", f"{PATH}/status")] * 2
+
+
+async def test_what_a_patch_of_one_condition_does_not_send_does_not_count_as_dropped() -> None:
+    def decide(job: Job, observed: Observed, now: datetime) -> Step:
+        condition = with_condition(Status(), "Unreadable", "True", ("SpecUnreadable", "why"), now).conditions[0]
+        return Step(status=Status(phase="Running", message="all"), patch_condition=condition)
+
+    async with reconciling(decide) as (fake, jobs, reconcile):
+        jobs.update(job(5), False, lambda key: None)
+        fake.on(f"PATCH {PATH}/status", Answer(job(6)))
+        await reconcile(KEY)
+        assert writes(fake) == [("PATCH", f"{PATH}/status")]
+        assert reconcile._memories[KEY].dropped == frozenset()
 
 
 async def test_a_new_job_is_made_service_first_and_a_refusal_stops_the_rest() -> None:

@@ -183,3 +183,14 @@ def test_a_bucket_is_shared_with_other_namespaces_whose_jobs_are_not_named(world
     mine = world.job("mine", a_job().bucket(directory="run"))
     assert world.use(mine).shared == "gs://bucket/team/run: a job of another namespace writes the same directory"
     assert not world.use(mine).held
+
+
+def test_nothing_is_kept_of_jobs_and_pods_that_are_gone(world: World) -> None:
+    for number in range(3):
+        raw = world.job(f"job-{number}", a_job().storage(directory=f"deep/run-{number}"))
+        world.use(raw)
+        made = world.pod(raw)
+        world.pods.discard({**made, "metadata": {**made["metadata"], "resourceVersion": "1000"}})
+        world.jobs.forget(parse_job(raw).key)
+        world.users.passed(parse_job(raw).key)
+    assert (world.users._allowed, world.pods._at, world.pods._below) == ({}, {}, {})

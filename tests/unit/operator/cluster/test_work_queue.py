@@ -168,36 +168,27 @@ async def test_a_report_of_a_failing_pass_that_fails_itself_stops_nothing(caplog
     assert "ns/a: cannot report the failing pass: 409 Conflict: changed" in caplog.text
 
 
-async def test_new_jobs_come_first_and_the_others_still_get_turns() -> None:
+@pytest.mark.parametrize(
+    ("waiting", "order"),
+    [
+        ({"other": 3, "new": 8}, [*["new"] * 3, "other", *["new"] * 3, "other", *["new"] * 2, "other"]),
+        ({"interrupted": 2, "other": 6}, [*["other"] * 3, "interrupted", *["other"] * 3, "interrupted"]),
+    ],
+    ids=["new jobs come first", "interrupted passes come last"],
+)
+async def test_each_lane_gets_turns(waiting: dict[str, int], order: list[str]) -> None:
     queue, passes = WorkQueue(), []
     queue.lane = lambda key: Lane[key.namespace.upper()]
 
     async def work(key: Key) -> None:
         passes.append(key.namespace)
 
-    for number in range(3):
-        queue.add(Key("other", f"{number}"))
-    for number in range(8):
-        queue.add(Key("new", f"{number}"))
+    for namespace, count in waiting.items():
+        for number in range(count):
+            queue.add(Key(namespace, f"{number}"))
     async with working(queue, work, workers=1):
-        await asyncio.sleep(0.05)
-    assert passes == [*["new"] * 3, "other", *["new"] * 3, "other", *["new"] * 2, "other"]
-
-
-async def test_jobs_whose_pass_was_interrupted_come_last_and_still_get_turns() -> None:
-    queue, passes = WorkQueue(), []
-    queue.lane = lambda key: Lane[key.namespace.upper()]
-
-    async def work(key: Key) -> None:
-        passes.append(key.namespace)
-
-    for number in range(2):
-        queue.add(Key("interrupted", f"{number}"))
-    for number in range(6):
-        queue.add(Key("other", f"{number}"))
-    async with working(queue, work, workers=1):
-        await until(lambda: len(passes) == 8)
-    assert passes == [*["other"] * 3, "interrupted", *["other"] * 3, "interrupted"]
+        await until(lambda: len(passes) == len(order))
+    assert passes == order
 
 
 async def test_the_queue_is_crowded_when_a_key_waits_and_no_worker_is_free() -> None:

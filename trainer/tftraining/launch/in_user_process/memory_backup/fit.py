@@ -116,7 +116,7 @@ class Session:
             self.copier.cannot(why_not)
         not_at_step, anew = self.copier.agree([float(kind.at == EPOCH), float(kind.at == DRAWN_ANEW)])
         if not self.copier.agreed:
-            return self.copier.report.tell_storage(self.copier.why_not, NOT_STORED)
+            return self.copier.report.tell_storage(self.copier.why_not, self.copier.not_stored)
         at = EPOCH if round(not_at_step) else DRAWN_ANEW if round(anew) else STEP
         if at == DRAWN_ANEW and self._settings.required:
             at = EPOCH
@@ -173,7 +173,8 @@ class Session:
     def _tell_anew(self, name: str, why: str = "it has no get_state and set_state that return data") -> None:
         """Say, once, what begins anew at a restart."""
         self._begins_anew.append(name)
-        self.copier.report.tell(beginsAnew=self._begins_anew[:8])
+        lost = self.copier.not_stored if self.copier.why_not else ()
+        self.copier.report.tell(beginsAnew=[*lost, *self._begins_anew][:8])
         log(f"at a restart the state of {name} begins anew: {why}")
 
     def restore(self, saved: Any) -> bool:

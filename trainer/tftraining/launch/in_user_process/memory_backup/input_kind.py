@@ -97,7 +97,7 @@ _HARMLESS = frozenset(
         "FixedLengthRecordDatasetV2",
     }
 )
-_RANDOM = frozenset(
+RANDOM = frozenset(
     {
         "RandomUniform",
         "RandomUniformInt",
@@ -229,13 +229,13 @@ class _Walk:
     def _function(self, name: str, function: Any, above: tuple[str, ...]) -> None:
         """Examine the operations of a function that is called for each element."""
         graph = function.function.graph.as_graph_def()
-        nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+        nodes = nodes_of(graph)
         if sloppy := next((node.op for node in nodes if _may_reorder(node)), ""):
             raise _Unknown(f"a function of {name} has a {sloppy} that may not be deterministic")
         registry = sys.modules["tensorflow.python.framework.op_def_registry"]
         for op in sorted({node.op for node in nodes} - _HARMLESS):
             definition = registry.get(op)
-            if op in _RANDOM:
+            if op in RANDOM:
                 self._random(name, [node for node in nodes if node.op == op], above)
             elif definition is not None and definition.is_stateful:
                 raise _Unknown(f"a function of {name} uses {op}")
@@ -276,6 +276,11 @@ def _name(dataset: Any) -> str:
     return kind.__name__.strip("_")
 
 
+def nodes_of(graph: Any) -> list[Any]:
+    """The operations of a GraphDef, and of all functions in it."""
+    return [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+
+
 def _is_sloppy(name: str, dataset: Any) -> bool:
     """Whether elements may come in another order each time."""
     if name != "ParallelInterleaveDataset":
@@ -283,7 +288,7 @@ def _is_sloppy(name: str, dataset: Any) -> bool:
     tensorflow = sys.modules["tensorflow"]  # the Python object does not keep it
     serialized = tensorflow.raw_ops.DatasetToGraphV2(input_dataset=dataset._variant_tensor, external_state_policy=1)
     graph = tensorflow.compat.v1.GraphDef.FromString(serialized.numpy())
-    nodes = [*graph.node, *(node for each in graph.library.function for node in each.node_def)]
+    nodes = nodes_of(graph)
     return any(_may_reorder(node) for node in nodes if "Interleave" in node.op)
 
 

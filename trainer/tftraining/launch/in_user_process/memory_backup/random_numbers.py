@@ -18,6 +18,7 @@ from typing import Any
 
 from ..surface import Part, Surface
 from . import variable_count
+from .input_kind import RANDOM, nodes_of
 
 _OPS = "tensorflow.python.ops.gen_random_ops"
 _STATELESS = "tensorflow.python.ops.gen_stateless_random_ops_v2"
@@ -39,7 +40,6 @@ SURFACE = Surface(
         Part(_VARIABLES, "ResourceVariable"),
     ),
 )
-_KERNELS = ("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt", "RandomShuffle")
 PHILOX = 1
 SAMPLES = 256  # of 128 bits, which the kernels of stateful operations reserve for each number
 MOST = 1000  # counters that a copy has room for
@@ -96,9 +96,8 @@ class RandomNumbers:
         """Note a seeded operation in the traced `step` that nothing counts."""
         if not self._uncounted:
             return
-        graph = step.graph.as_graph_def()
-        for node in [*graph.node, *(each for function in graph.library.function for each in function.node_def)]:
-            if node.op in _KERNELS and (node.attr["seed"].i or node.attr["seed2"].i):
+        for node in nodes_of(step.graph.as_graph_def()):
+            if node.op in RANDOM and (node.attr["seed"].i or node.attr["seed2"].i):
                 self.begins_anew, self.why = node.op, "an earlier fit without copies has traced the step"
 
     def variables(self) -> list[Any]:
