@@ -22,6 +22,8 @@ import os
 import sys
 from typing import Any
 
+from tftraining.report import resumed
+
 VARIABLE = "TFTRAINING_MEMORY_BACKUP"
 MODULE = "memory_backup.loop"
 
@@ -46,7 +48,11 @@ class MemoryBackup:
     def restore(self, step: int) -> int:
         """Restore the newest copy if it is newer than `step`, the completed steps that the variables hold now; return
         the completed steps that they hold afterwards."""
-        return step if self._loop is None else int(self._loop.restore(step))
+        if self._loop is None:
+            return step
+        if (restored := int(self._loop.restore(step))) > step:
+            resumed(restored)
+        return restored
 
     def step(self, step: int) -> None:
         """Note that `step` steps of the whole training are complete, and copy the variables if a copy is due."""

@@ -50,6 +50,12 @@ def report(
     _saved(tracker, checkpoint)
 
 
+def resumed(step: int) -> None:
+    """Report that the loop has restored a newer state than that of `begin`: MemoryBackup does."""
+    if hasattr(tracker := _tracker(), "resume"):  # older launchers lack this method
+        tracker.resume(step)
+
+
 def _saved(tracker: Any, step: int | None) -> None:
     if step is not None and hasattr(tracker, "saved"):  # older launchers lack this method
         tracker.saved(step)

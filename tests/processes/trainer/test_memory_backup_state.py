@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import keras as keras_3
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -285,6 +286,25 @@ def test_state_that_is_no_variable_is_named() -> None:
     made.table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, 0)
     with pytest.raises(Unsupported, match="MutableHashTable has state that is no variable"):
         state_of(made)
+
+
+@pytest.mark.parametrize(
+    ("made", "match"),
+    [
+        (lambda: tf.Variable(""), "has the type string"),  # false as a boolean
+        (lambda: tf.Variable(["a", "b"]), "has the type string"),
+        (lambda: keras_3.optimizers.Adam(keras_3.optimizers.schedules.CosineDecay(0.1, 9)), ""),
+        (lambda: keras_3.Variable("zeros", shape=(2,)), ""),
+    ],
+    ids=["empty string", "strings", "optimizer of Keras 3", "variable of Keras 3"],
+)
+def test_what_a_checkpoint_tracks(made: Callable[[], Any], match: str) -> None:
+    checkpoint = tf.train.Checkpoint(tracked=made())
+    if not match:
+        assert CheckpointState(checkpoint).size > 0
+        return
+    with pytest.raises(Unsupported, match=match):
+        CheckpointState(checkpoint)
 
 
 def test_variables_that_come_later_are_noticed() -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+import tftraining
+from tftraining import memory_backup
 from tftraining.launch.in_user_process import progress_page
 from tftraining.launch.in_user_process.claim import Claim
 from tftraining.launch.in_user_process.progress_page import PageWriter
@@ -249,6 +253,23 @@ def test_checkpoints_of_a_custom_loop(shared: Page) -> None:
     tracker.saved(24)
     tracker.report(25, None, None, None)
     assert (shared.read().checkpoint, shared.read().step, shared.read().first_step) == (24, 25, 20)
+
+
+def test_a_loop_that_restores_a_newer_state_after_its_begin_resumes_there(
+    shared: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = SimpleNamespace(restore=lambda step: max(step, 480))
+    monkeypatch.setattr(memory_backup, "_loop", lambda *_: loop)
+    monkeypatch.setenv("TFTRAINING_PROGRESS", str(shared.path))
+    monkeypatch.setattr(sys.modules["tftraining.report"], "_own", None)  # the function hides it
+    assert tftraining.MemoryBackup(None).restore(400) == 480  # before `begin`, which has the number itself
+    tftraining.begin(step=400, epochs=10)
+    assert tftraining.MemoryBackup(None).restore(400) == 480
+    assert (shared.read().first_step, shared.read().step, shared.read().epochs) == (480, 480, 10)
+    tftraining.report(step=481)
+    assert tftraining.MemoryBackup(None).restore(470) == 480  # of a second loop
+    now = shared.read()
+    assert (now.first_step, now.step, lost_steps(503, 0, now)) == (480, 481, 23)
 
 
 def test_checkpoints_count_as_steps_if_the_loop_reports_nothing_else(shared: Page) -> None:

@@ -70,6 +70,17 @@ class Tracker:
         except Exception as error:
             self._stop_reporting(error)
 
+    def resume(self, step: int) -> None:
+        """Note that the program's own loop has restored a newer state than it began with, with `step` steps done."""
+        if (writer := self._writer) is None or not self._may_resume or step <= writer.step:
+            return
+        try:
+            writer.step = self._base = step
+            self._resume(writer)
+            writer.write()
+        except Exception as error:
+            self._stop_reporting(error)
+
     def _resume(self, writer: PageWriter) -> None:
         """Note where the round resumes, until a step is made. Behind a `fit` whose end was restored, the next one
         resumes it, or begins: then the round has resumed at that end."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..surface import Part, Surface
@@ -28,6 +28,13 @@ SURFACE = Surface(
         Part(_DELEGATE, "DelegatingTrackableMixin", uses="_trackable"),
     ),
 )
+# A variable of Keras 3 holds one of TensorFlow. A layer has more of them than a checkpoint tracks: the seeds of
+# Dropout, and those that the layer keeps in a dictionary.
+_VARIABLES, _LAYERS = "keras.src.backend.tensorflow.core", "keras.src.layers.layer"
+KERAS_3 = Surface(
+    "no backups in memory",
+    (Part(_VARIABLES, "Variable", uses="_value"), Part(_LAYERS, "Layer.variables", uses="_seed_generators")),
+)
 
 
 class Unsupported(Exception):
@@ -39,7 +46,8 @@ class VariableValues:
 
     def __init__(self, variables: Sequence[Any], strategy: Any) -> None:
         """`strategy`: whose replicas hold parts of the variables; None without one."""
-        if strange := next((each for each in variables if each.dtype.name in ("string", "variant")), None):
+        strange = next((each for each in variables if each.dtype.name in ("string", "variant")), None)
+        if strange is not None:
             raise Unsupported(f"the variable {strange.name} has the type {strange.dtype.name}")
         self._tf = sys.modules["tensorflow"]
         self._variables = variables
@@ -143,16 +151,36 @@ def _is_sum(variable: Any) -> bool:
 
 
 def variables_of(root: Any) -> list[Any]:
-    """The variables that `root` tracks, each once. Unsupported if an object has state that is no variable."""
+    """The variables that `root` tracks, each once, with all those of Keras 3's layers. Unsupported if an object has
+    state that is no variable."""
     tensorflow = sys.modules["tensorflow"]
     if missing := SURFACE.missing():
         raise Unsupported(f"this TensorFlow is not known: {missing}")
     found = tensorflow.train.TrackableView(root).descendants()
-    variables = {id(each): each for each in found if isinstance(each, tensorflow.Variable)}
-    others = (each for each in found if id(each) not in variables)
-    if strange := next((each for each in others if _keeps_state(each)), None):
+    of_keras_3 = any(_is_of(_VARIABLES, "Variable", each) or _is_of(_LAYERS, "Layer", each) for each in found)
+    if of_keras_3 and (missing := KERAS_3.missing()):
+        raise Unsupported(f"this Keras is not known: {missing}")
+    held = [each for tracked in found for each in _held_by(tracked)]
+    variables = {id(each): each for each in held if isinstance(each, tensorflow.Variable)}
+    if any(each is None for each in held):
+        raise Unsupported("a variable of Keras has no value yet: build the model and the optimizer before")
+    strange = next((each for each in held if id(each) not in variables and _keeps_state(each)), None)
+    if strange is not None:
         raise Unsupported(f"{type(strange).__name__} has state that is no variable")
     return list(variables.values())
+
+
+def _held_by(tracked: Any) -> Iterator[Any]:
+    """What an object has in place of those of Keras 3: TensorFlow's variables."""
+    if _is_of(_LAYERS, "Layer", tracked):
+        yield from (each._value for each in tracked.variables)
+    yield tracked._value if _is_of(_VARIABLES, "Variable", tracked) else tracked
+
+
+def _is_of(module: str, name: str, each: Any) -> bool:
+    """Whether this is of a class of a module that the program may not have imported."""
+    cls = getattr(sys.modules.get(module), name, None)
+    return isinstance(cls, type) and isinstance(each, cls)
 
 
 def _keeps_state(each: Any) -> bool:
