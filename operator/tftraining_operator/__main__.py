@@ -14,8 +14,9 @@ import aiohttp
 import kopf
 
 from tftraining_operator.cluster import logs
+from tftraining_operator.cluster.kopf_session import NO_NAMESPACE, WatchedNamespaces
 from tftraining_operator.handlers import registry
-from tftraining_operator.runtime import read_settings, with_watchable_namespaces
+from tftraining_operator.runtime import read_settings
 
 MOST_FILES = 65536
 # Bytes of the buffer that asyncio keeps for each TLS connection, of which a large job takes 64; the default is 2**18.
@@ -40,22 +41,22 @@ def main() -> int:
     _open_files()
     sys.setrecursionlimit(MOST_NESTED)
     sslproto.SSLProtocol.max_size = TLS_BUFFER
-    settings = asyncio.run(with_watchable_namespaces(settings)) if settings.namespaces else settings
     # Imported modules are never freed, and each full garbage collection would spend 50 ms on them.
     gc.freeze()
     # With Python's default of 700 objects, a fifth of the CPU of creating 3,000 jobs goes into garbage collections.
     gc.set_threshold(7_000)
-    end = _End()
+    end, watched = _End(), WatchedNamespaces()
     try:
         kopf.run(
             registry=registry,
-            memo=kopf.Memo(settings=settings, lost_lease=end.begin),
+            memo=kopf.Memo(settings=settings, lost_lease=end.begin, watch_jobs=watched.add),
             stop_flag=end.flag,
             standalone=True,
             # Without an identity kopf looks up the user's name, and a container's UID has none.
             identity=settings.identity,  # type: ignore[arg-type]
             clusterwide=not settings.namespaces,
-            namespaces=settings.namespaces,
+            namespaces=(NO_NAMESPACE,) if settings.namespaces else (),
+            insights=watched.insights,
         )
     except Exception as error:
         if (why := _outside_cause(error)) is None:

@@ -16,7 +16,7 @@ registry = kopf.OperatorRegistry()
 
 @kopf.on.startup(registry=registry)
 async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
-    """Configure kopf for one watch, and start the operator with `memo.settings` and `memo.lost_lease`."""
+    """Configure kopf for one watch, and start the operator with the arguments in `memo`."""
     settings.scanning.disabled = True
     settings.peering.standalone = True
     settings.posting.enabled = False
@@ -30,7 +30,7 @@ async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
     settings.networking.error_backoffs = (0.5, 1, 2, *[5] * 12)
     settings.execution.max_workers = 1
     try:
-        memo.operator = await Operator.start(memo.settings, memo.lost_lease)
+        memo.operator = await Operator.start(memo.settings, memo.lost_lease, memo.watch_jobs)
     except (RuntimeError, ValueError, OSError) as error:
         raise kopf.PermanentError(str(error)) from None
 

@@ -4,12 +4,11 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import aiohttp
-import msgspec
 from aiohttp import web
 
 from tftraining_api.kube.api import Api, ApiError, connect
@@ -35,11 +34,11 @@ from tftraining_operator.cluster.leader_election import LeaderElector
 from tftraining_operator.cluster.lease import Lease, LeaseName
 from tftraining_operator.cluster.logs import FORMATS
 from tftraining_operator.cluster.metrics import Metrics
-from tftraining_operator.cluster.namespaces import watchable
-from tftraining_operator.cluster.node_store import PATH, NodeStore
+from tftraining_operator.cluster.namespaces import Namespace
+from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.older_operators import older_operator
 from tftraining_operator.cluster.quotas import Quotas
-from tftraining_operator.cluster.reflector import Reflector, may_read
+from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.model.operator_peers import operator_selector
 from tftraining_operator.model.served_schema import missing_fields
@@ -124,21 +123,13 @@ def _lease_name(text: str) -> LeaseName | None:
     return LeaseName(namespace, name) if text else None
 
 
-async def with_watchable_namespaces(settings: OperatorConfig) -> OperatorConfig:
-    """The settings without the namespaces that cannot be watched. They are unchanged if there is no way to connect: the
-    start reports that."""
-    try:
-        api = await connect()
-    except RuntimeError:
-        return settings
-    try:
-        return msgspec.structs.replace(settings, namespaces=await watchable(api, settings.namespaces))
-    finally:
-        await api.close()
+async def _watch_nothing(_: str) -> None:
+    """kopf watches all namespaces from the start."""
 
 
 class Operator:
-    """All running parts. The watch of the custom resource feeds `jobs` and `queue`."""
+    """All running parts. The watch of the custom resource feeds `jobs` and `queue`; `watch_jobs` adds one of the
+    configured namespaces to it."""
 
     def __init__(
         self,
@@ -146,9 +137,11 @@ class Operator:
         settings: OperatorConfig,
         lost_lease: Callable[[str], None] = lambda why: None,
         election: Election | None = None,
+        watch_jobs: Callable[[str], Awaitable[None]] = _watch_nothing,
     ) -> None:
         self._settings = settings
         self._lost_lease = lost_lease
+        self._watch_jobs = watch_jobs
         self.queue = WorkQueue()
         self._election = election
         self._elector = election.elector if election is not None else None
@@ -166,7 +159,8 @@ class Operator:
             election.count(api.requests, internals.answered)
         self.kopf_sessions = KopfSessions(api.requests, internals.answered)
         internals.queue_depth, internals.failing_jobs = (lambda: self.queue.depth), (lambda: self.queue.failing)
-        internals.watch_ages, self.queue.waited = self._watch_ages, internals.waited
+        internals.watch_ages, internals.refused_watches = self._watch_ages, self._refused
+        self.queue.waited = internals.waited
         self._nodes = NodeStore(api)
         self._children = Children(api, ChildStore(), ChildStore(), self._nodes)
         self._events = Events(api, settings.identity, internals.dropped)
@@ -186,41 +180,44 @@ class Operator:
         self._reconciler.clock = self._nodes.clock = self._children.pods.clock = api.clock.now
         self.queue.failed, self.queue.lane = self._reconciler.report_failure, self._reconciler.lane
         internals.reconciled_jobs = lambda: self._reconciler.reconciled
-        self._reflectors: list[Reflector[Any]] = [
-            Reflector(api, kind, namespace, store, self.queue.add)
-            for namespace in settings.namespaces or ("",)
-            for kind, store in (("pods", self._children.pods), ("services", self._children.services))
+        self._namespaces = [
+            Namespace(api, name, self._children, self.queue.add, self._serve) for name in settings.namespaces or ("",)
         ]
-        # Optional reflectors: the start does not wait for their caches.
-        self._event_reflectors: list[Reflector[Any]] = []
+        # Nodes have no namespace: an operator that is confined to namespaces may not read them.
+        nodes = [] if settings.namespaces else [Reflector(api, "nodes", "", self._nodes, self._node_changed)]
+        self._node_watch: list[Reflector[Any]] = nodes
+        self._served: list[str] = []
+        self._any_served = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._server: web.AppRunner | None = None
 
     @classmethod
-    async def start(cls, settings: OperatorConfig, lost_lease: Callable[[str], None] = lambda why: None) -> "Operator":
+    async def start(
+        cls,
+        settings: OperatorConfig,
+        lost_lease: Callable[[str], None] = lambda why: None,
+        watch_jobs: Callable[[str], Awaitable[None]] = _watch_nothing,
+    ) -> "Operator":
         """Connect, wait for the API server, and start. RuntimeError or OSError with a one-line message on failure.
-        `lost_lease` is called with the reason when this process leads no longer: it must end."""
+        `lost_lease` is called with the reason when this process leads no longer: it must end. `watch_jobs` is called
+        with each of the configured namespaces whose jobs may be watched from now on."""
         api = await connect()
-        operator = cls(api, settings, lost_lease, await _election(settings))
+        operator = cls(api, settings, lost_lease, await _election(settings), watch_jobs)
         try:
             # First, so that the kubelet finds the operator healthy while it waits for the API server.
-            operator._server = await serve(settings.port, operator.dead, operator.unready, operator._metrics.registry)
+            pages = operator.dead, operator.unready, operator._refused, operator._metrics.registry
+            operator._server = await serve(settings.port, *pages)
             await _check_installed(api)
-            await operator._add_event_reflectors()
-            if not settings.namespaces and await _may_read_nodes(api):
-                operator._reflectors.append(Reflector(api, "nodes", "", operator._nodes, operator._node_changed))
         except BaseException:
             await operator._disconnect()
             raise
-        parts = {f"the watch of {each.description}": each.run() for each in operator._reflectors}
+        parts = {f"the watch of {each.description}": each.run() for each in operator._node_watch}
+        for namespace in operator._namespaces:
+            parts |= namespace.parts()
         parts |= {
             "the event writer": operator._events.run(),
             "the reconciler": operator._work(),
             "the audit": operator._audit(),
-        }
-        parts |= {
-            f"the watch of {each.description}": operator._run_event_reflector(each)
-            for each in operator._event_reflectors
         }
         parts["the event loop probe"] = operator._metrics.internals.probe_event_loop()
         parts["the ages of the jobs' watches"] = operator.kopf_sessions.ages.sample_until_cancelled()
@@ -232,31 +229,42 @@ class Operator:
             task.add_done_callback(partial(_log_end, name))
         return operator
 
-    async def _add_event_reflectors(self) -> None:
-        otherwise = "cannot report mount failures: this account may not list and watch events"
-        for namespace in self._settings.namespaces or ("",):
-            events = Reflector(self._api, "events", namespace, self._children.warnings, self.queue.add)
-            if await may_read(self._api, events.path, otherwise):
-                self._event_reflectors.append(events)
-
-    async def _run_event_reflector(self, events: Reflector[Any]) -> None:
-        """Run the events reflector once the pods are listed: a kubelet's event about an unknown pod is dropped."""
-        await self._synced()
-        await events.run()
+    async def _serve(self, namespace: str) -> None:
+        await self._watch_jobs(namespace)
+        self._served.append(namespace)
+        self._any_served.set()
 
     async def _synced(self) -> None:
-        await asyncio.gather(*(each.synced.wait() for each in self._reflectors))
+        """Wait until each cache is filled or refused to this account, and one namespace at least is served."""
+        await asyncio.gather(
+            *(each.settled() for each in self._namespaces), *(each.tried.wait() for each in self._node_watch)
+        )
+        await self._any_served.wait()
+
+    @property
+    def _caches(self) -> list[Reflector[Any]]:
+        """What passes need: all but the events."""
+        return [*(each for namespace in self._namespaces for each in namespace.caches), *self._node_watch]
+
+    def _refused(self) -> list[str]:
+        """The watches that the API server refuses to this account."""
+        nodes = [each.description for each in self._node_watch if each.refused]
+        return [*(each for namespace in self._namespaces for each in namespace.refused), *nodes, *self._quotas.refused]
 
     def dead(self) -> list[str]:
         """The failures that only a restart of the operator can fix, such as a part that has ended."""
         ended = [f"{name} has stopped" for name, task in self._tasks.items() if task.done()]
-        begun = self._reflectors if self._tasks else []
+        begun = self._caches if self._tasks else []
         return ended + [f"the watch of {each.description} gets no answer" for each in begun if not each.alive]
 
     def unready(self) -> list[str]:
         """The caches that are not filled yet; after them the lease, if this process has not been able to read it: an
         upgrade keeps the old operators as long as the new one lacks the permission."""
-        caches = [f"{each.description} are not synced yet" for each in self._reflectors if not each.synced.is_set()]
+        caches = [f"{each.description} are not synced yet" for each in self._caches if not each.tried.is_set()]
+        if not (caches or self._any_served.is_set()):
+            refused = self._refused()
+            why = f": this account may not list and watch {', '.join(refused)}" if refused else ""
+            caches = [f"no namespace is served yet{why}"]
         if caches or self._elector is None or self._elector.knows_lease:
             return caches
         return [f"the lease {self._settings.leader_election} is not read yet"]
@@ -266,7 +274,7 @@ class Operator:
 
     def _watch_ages(self) -> dict[str, float]:
         """The age of each watch that has begun."""
-        begun = [*self._reflectors, *self._event_reflectors] if self._tasks else []
+        begun = [*self._caches, *(each.events for each in self._namespaces)] if self._tasks else []
         jobs = self.kopf_sessions.ages.by_namespace()
         return {
             **{f"jobs in {namespace or 'all namespaces'}": age for namespace, age in jobs.items()},
@@ -284,7 +292,7 @@ class Operator:
     async def _audit(self) -> None:
         while True:
             await asyncio.sleep(AUDIT_SECONDS)
-            await self.jobs.audit(self._settings.namespaces or ("",), self.queue.add)
+            await self.jobs.audit(self._served, self.queue.add)
 
     async def _elect(self, election: Election) -> None:
         """Take part in the leader election once the caches are filled: only a warm standby takes over at once."""
@@ -353,11 +361,6 @@ async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _may_read_nodes(api: Api) -> bool:
-    """Whether this account may read nodes; if not, lost nodes are recognised by the pods' conditions only."""
-    return await may_read(api, PATH, "lost nodes are detected late: this account may not get, list and watch nodes")
 
 
 def _log_end(name: str, task: asyncio.Task[None]) -> None:

@@ -137,6 +137,7 @@ def _exercised() -> CollectorRegistry:
     made.internals.dropped("QueueFull")
     made.internals.answered("GET", 200, 0.1)
     made.internals.watch_ages = lambda: {"pods": 1.0}
+    made.internals.refused_watches = lambda: ["pods"]
     return made.registry
 
 

@@ -154,7 +154,7 @@ def test_a_namespace_that_was_deleted_does_not_stop_the_work_in_the_others(
     with OperatorProcess(kubeconfig, tmp_path, TFTRAINING_NAMESPACES=watched) as left:
         job.create()
         job.run()
-        assert f"ignoring the namespace {namespace}-deleted" in left.log_text()
+        assert f"may not list and watch pods in {namespace}-deleted" in left.log_text()
 
 
 def test_sigterm_ends_it_at_once_and_quietly(

@@ -8,17 +8,20 @@ from prometheus_client import CollectorRegistry, generate_latest
 Problems = Callable[[], list[str]]
 
 
-async def serve(port: int, dead: Problems, unready: Problems, registry: CollectorRegistry) -> web.AppRunner:
+async def serve(
+    port: int, dead: Problems, unready: Problems, refused: Problems, registry: CollectorRegistry
+) -> web.AppRunner:
     """Start serving on all addresses; the runner's `cleanup()` stops the server. OSError if the port is taken.
 
-    `dead` and `unready` return what makes the operator unhealthy or not ready; they are called at each request.
+    `dead` and `unready` return what makes the operator unhealthy or not ready, `refused` the watches that a ready one
+    does without; they are called at each request.
     """
 
     async def healthz(_: web.Request) -> web.Response:
         return _response(dead())
 
     async def readyz(_: web.Request) -> web.Response:
-        return _response(unready())
+        return _response(unready(), refused())
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(body=generate_latest(registry), content_type="text/plain", charset="utf-8")
@@ -35,5 +38,7 @@ async def serve(port: int, dead: Problems, unready: Problems, registry: Collecto
     return runner
 
 
-def _response(problems: list[str]) -> web.Response:
-    return web.Response(status=500, text="; ".join(problems)) if problems else web.Response(text="ok")
+def _response(problems: list[str], refused: list[str] | None = None) -> web.Response:
+    if problems:
+        return web.Response(status=500, text="; ".join(problems))
+    return web.Response(text=f"ok, but this account may not list and watch {', '.join(refused)}" if refused else "ok")

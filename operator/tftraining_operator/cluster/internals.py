@@ -14,13 +14,15 @@ REQUEST_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 class Internals:
     """The metrics of the operator's own work, in `registry`. The attributes `queue_depth`, `failing_jobs`,
-    `reconciled_jobs` and `watch_ages` (the seconds since the last answer to each watch) are called at each scrape."""
+    `reconciled_jobs`, `watch_ages` (the seconds since the last answer to each watch) and `refused_watches` are called
+    at each scrape."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.queue_depth: Callable[[], int] = lambda: 0
         self.failing_jobs: Callable[[], int] = lambda: 0
         self.reconciled_jobs: Callable[[], int] = lambda: 0
         self.watch_ages: Callable[[], dict[str, float]] = dict
+        self.refused_watches: Callable[[], list[str]] = list
         self._queue = Histogram(
             "tftraining_queue_seconds",
             "The wait of a job for its pass, without the pauses after failing passes.",
@@ -83,7 +85,15 @@ class Internals:
         )
         for watch, age in self.watch_ages().items():
             ages.add_metric([watch], age)
-        return (depth, failing, reconciled, ages)
+        refused = GaugeMetricFamily(
+            "tftraining_refused_watches",
+            "1 for each watch that the API server refuses to the operator's account; it is tried again once a minute "
+            "at least.",
+            labels=["watch"],
+        )
+        for watch in self.refused_watches():
+            refused.add_metric([watch], 1)
+        return (depth, failing, reconciled, ages, refused)
 
     def waited(self, seconds: float) -> None:
         """A job has waited so long for its pass."""

@@ -13,11 +13,30 @@ from typing import Protocol
 
 import aiohttp
 import kopf
+from kopf._cogs.structs.references import Insights, NamespaceName
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
 # After a watch that lasted so long, the next one needs no pause.
 STEADY_SECONDS = 10.0
 SAMPLE_SECONDS = 1.0
+# A pattern, which stands for no namespace as long as kopf may not look for namespaces.
+NO_NAMESPACE = "!*"
+
+
+class WatchedNamespaces:
+    """The namespaces whose jobs kopf watches, unless it watches all. kopf itself finds none without the right to list
+    all namespaces, and ends if it may not watch one of them: so it gets each as soon as its jobs may be watched. What
+    kopf calls its insights is an argument of its public functions, but has no public constructor."""
+
+    def __init__(self) -> None:
+        self.insights = Insights()
+
+    async def add(self, namespace: str) -> None:
+        """Watch this namespace, too."""
+        if namespace:
+            async with self.insights.revised:
+                self.insights.namespaces.add(NamespaceName(namespace))
+                self.insights.revised.notify_all()
 
 
 class WatchPauses:

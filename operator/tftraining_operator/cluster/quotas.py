@@ -1,21 +1,21 @@
 """Wakes the jobs whose pods a ResourceQuota has refused, when the quota has room for them.
 
 The quotas of a namespace are watched only while a job there is refused, because a watch takes a connection. Each change
-wakes only a few jobs, because a retry costs requests. Without the right to watch quotas a job waits for its own next
-retry. Never retries anything itself, and never decides what a refusal means.
+wakes only a few jobs, because a retry costs requests. Without the right to watch quotas, which is tried again,
+a job waits for its own next retry. Never retries anything itself, and never decides what a refusal means.
 """
 
 import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.names import Key
 from tftraining_api.model.quantity import in_milli
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.reflector import Reflector, may_read
+from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.model.observed import Refusal
 
 logger = logging.getLogger(__name__)
@@ -26,7 +26,6 @@ READ_SECONDS = 2.0
 MOST_WOKEN = 5
 # The API server's message about a request that exceeds a quota.
 _EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,]+), requested: (?P<requested>.*?), used: ")
-_NO_PERMISSION = "cannot retry jobs as soon as a quota changes: this account may not list and watch resourcequotas"
 
 
 class QuotaRequest(NamedTuple):
@@ -34,6 +33,11 @@ class QuotaRequest(NamedTuple):
 
     quota: str
     requested: dict[str, int]
+
+
+class _Watch(NamedTuple):
+    reflector: Reflector[Any]
+    task: asyncio.Task[None]
 
 
 class Quotas:
@@ -47,14 +51,18 @@ class Quotas:
         # In the order in which to wake the jobs.
         self._held: dict[Key, QuotaRequest] = {}
         self._with_room: set[Key] = set()
-        self._watches: dict[str, asyncio.Task[None]] = {}
-        self._unreadable: set[str] = set()
+        self._watches: dict[str, _Watch] = {}
         self._without: dict[str, float] = {}
 
     @property
     def watches(self) -> int:
         """The number of open watches; each takes a connection."""
-        return sum(1 for each in self._watches.values() if not each.done())
+        return sum(1 for each in self._watches.values() if not (each.task.done() or each.reflector.refused))
+
+    @property
+    def refused(self) -> list[str]:
+        """The watches that the API server refuses to this account."""
+        return [each.reflector.description for each in self._watches.values() if each.reflector.refused]
 
     async def read(self, namespace: str, fresh: bool = False) -> list[Manifest]:
         """The quotas of the namespace; none if this account may not list them. That a namespace has none may be known
@@ -89,7 +97,7 @@ class Quotas:
 
     async def close(self) -> None:
         """End all watches."""
-        tasks = list(self._watches.values())
+        tasks = [each.task for each in self._watches.values()]
         self._watches.clear()
         for task in tasks:
             task.cancel()
@@ -100,20 +108,14 @@ class Quotas:
 
     def _begin(self, scope: str) -> None:
         known = self._watches.get(scope)
-        there = known is not None and not known.done()
-        if not there and scope not in self._unreadable and self.watches < MOST_WATCHES:
-            self._watches[scope] = asyncio.create_task(self._watch(scope))
+        there = known is not None and not known.task.done()
+        if not there and self.watches < MOST_WATCHES:
+            reflector = Reflector(self._api, KIND, scope, self, self.note_room)
+            self._watches[scope] = _Watch(reflector, asyncio.create_task(reflector.run()))
 
     def _end_if_unused(self, scope: str) -> None:
         if scope in self._watches and not any(self._scope(key) == scope for key in self._held):
-            self._watches.pop(scope).cancel()
-
-    async def _watch(self, scope: str) -> None:
-        reflector = Reflector(self._api, KIND, scope, self, self.note_room)
-        if not await may_read(self._api, reflector.path, "" if self._unreadable else _NO_PERMISSION):
-            self._unreadable.add(scope)
-            return
-        await reflector.run()
+            self._watches.pop(scope).task.cancel()
 
     def note_room(self, key: Key) -> None:
         """Let the job try again."""

@@ -19,6 +19,8 @@ from tftraining_operator.cluster.kubelet_warnings import FIELDS
 logger = logging.getLogger(__name__)
 WATCH_SECONDS, EVENTS_SECONDS = 300, 60
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
+# With PAUSE_JITTER on top: what the API server refuses is tried again once a minute at least.
+LONGEST_REFUSED_PAUSE, PAUSE_JITTER = 50.0, 0.2
 # After a watch that lasted so long the pause starts from FIRST_PAUSE again.
 STEADY_SECONDS = 10.0
 # A watch without an event that ends so soon brings none.
@@ -26,6 +28,12 @@ SHORT_SECONDS = 1.0
 # The fields by which a cache recognises an object that it has already.
 IDENTITY = ("namespace", "name", "uid", "resourceVersion")
 CHILDREN = ("pods", "services")
+# What the operator does without, where its account may not read these objects.
+WITHOUT = {
+    "events": "; mount failures are not reported",
+    "nodes": "; lost nodes are detected late",
+    "resourcequotas": "; jobs that a quota holds are not retried as soon as it has room",
+}
 K = TypeVar("K", bound=Hashable)
 
 
@@ -69,12 +77,19 @@ class Reflector(Generic[K]):
         self._version = ""
         self.clock: Callable[[], float] = time.monotonic
         self._last_event_at = self.clock()
+        self._without = WITHOUT.get(kind, "")
         self.synced = asyncio.Event()
+        # Whether the API server has refused the last try to this account.
+        self.refused = False
+        # The first list has been answered, or refused.
+        self.tried = asyncio.Event()
 
     @property
     def alive(self) -> bool:
-        """Whether the API server has sent anything lately; a bookmark a minute is enough."""
-        return self.age < WATCH_SILENCE + LONGEST_PAUSE
+        """Whether the API server has sent anything lately; a bookmark a minute is enough. A watch that waits for its
+        permission has not begun."""
+        waits = self.refused and not self.synced.is_set()
+        return waits or self.age < WATCH_SILENCE + LONGEST_PAUSE
 
     @property
     def age(self) -> float:
@@ -96,11 +111,16 @@ class Reflector(Generic[K]):
                 self._version = ""
             if self.clock() - began > STEADY_SECONDS:
                 pause = FIRST_PAUSE
-            await asyncio.sleep(max(asked, pause * random.uniform(0.8, 1.2)))
-            pause = min(LONGEST_PAUSE, pause * 2)
+            await asyncio.sleep(max(asked, jittered(pause)))
+            pause = min(LONGEST_REFUSED_PAUSE if self.refused else LONGEST_PAUSE, pause * 2)
 
     def _handle_error(self, error: ApiError) -> None:
-        if error.status == 410:
+        if error.status == 403:
+            if not self.refused:
+                log_refusal(self.description, self._without, error)
+            self.refused = True
+            self.tried.set()
+        elif error.status == 410:
             logger.info("the watch of %s has expired; listing again", self.description)
             self._version = ""
         else:
@@ -110,7 +130,9 @@ class Reflector(Generic[K]):
         """One watch, after a list if needed."""
         if not self._version:
             await self._list()
+            self.refused = False
             self.synced.set()
+            self.tried.set()
         query = [
             *self._selector,
             ("allowWatchBookmarks", "true"),
@@ -129,6 +151,7 @@ class Reflector(Generic[K]):
             self._version = ""
 
     def _answered(self) -> None:
+        self.refused = False
         self._last_event_at = self.clock()
 
     async def _list(self) -> None:
@@ -167,13 +190,11 @@ class Reflector(Generic[K]):
             self._changed(key)
 
 
-async def may_read(api: Api, path: str, otherwise: str) -> bool:
-    """Whether this account may read a collection. If it may not, logs the warning `otherwise`, unless empty."""
-    try:
-        await api.request("GET", path, query=[("limit", "1")])
-    except ApiError as error:
-        if error.status == 403 and otherwise:
-            logger.warning(otherwise)
-        # The reflector retries after any other error.
-        return error.status != 403
-    return True
+def jittered(pause: float) -> float:
+    """The pause, a little shorter or longer: many watches are not to begin at once."""
+    return pause * random.uniform(1 - PAUSE_JITTER, 1 + PAUSE_JITTER)
+
+
+def log_refusal(description: str, without: str, error: ApiError) -> None:
+    """Log that this account lacks a permission, which is asked for again."""
+    logger.warning("this account may not list and watch %s%s; it is tried again: %s", description, without, error)

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, events, listing, serving
-from tftraining_api.kube.api import Api, ApiError
+from tftraining_api.kube.api import ApiError
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.model.node import Node, parse_node
-from tftraining_operator.runtime import _may_read_nodes
 
 SINCE = "2026-01-01T00:00:00Z"
 
@@ -200,13 +199,3 @@ async def test_a_node_that_was_made_again_under_its_name_is_there() -> None:
         run.fake.on("GET /api/v1/nodes/a", Answer(node("a", 9)))
         await run.store.look(["a"])
         assert run.find("a") == parse_node(node("a", 9))
-
-
-@pytest.mark.parametrize(("status", "allowed"), [(200, True), (403, False), (500, True)])
-async def test_an_account_without_the_right_does_without(
-    status: int, allowed: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with serving() as (fake, api):
-        fake.on("GET /api/v1/nodes", Answer({"message": "no"}, status))
-        assert isinstance(api, Api) and await _may_read_nodes(api) == allowed
-    assert ("may not get, list and watch nodes" in caplog.text) == (not allowed)

@@ -155,15 +155,19 @@ async def test_where_namespaces_are_named_only_those_with_held_jobs_are_watched(
         assert run.quotas.watches == 0
 
 
-async def test_without_the_right_it_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with watching(everywhere=False) as run:
-        for namespace in ("a", "b"):
-            run.fake.on(f"GET /api/v1/namespaces/{namespace}/{KIND}", Answer({"message": "forbidden"}, 403))
-            for _ in range(3):
-                run.quotas.follow(Key(namespace, "job"), refused())
-                await run.until(lambda: not run.quotas.watches)
+async def test_without_the_right_it_says_so_once_until_the_right_comes(caplog: pytest.LogCaptureFixture) -> None:
+    async with watching() as run:
+        run.fake.on(f"GET {EVERYWHERE}", Answer({"message": "forbidden"}, 403))
+        (key,) = keys(1)
+        for _ in range(3):
+            run.quotas.follow(key, refused())
+        await run.until(lambda: run.fake.count(f"GET {EVERYWHERE}") > 1)
+        assert run.quotas.refused == ["resourcequotas in all namespaces"] and run.quotas.watches == 0
         assert caplog.text.count("may not list and watch resourcequotas") == 1
-        assert [path for _, path, _ in run.fake.asked] == [f"/api/v1/namespaces/{each}/{KIND}" for each in "ab"]
+        run.fake.on(f"GET {EVERYWHERE}", listing([quota(1, 10, 9)], 5))
+        run.fake.on(f"WATCH {EVERYWHERE}", events(hold=True))
+        await run.until(lambda: bool(run.woken))
+        assert run.quotas.refused == [] and run.quotas.watches == 1
 
 
 async def test_many_that_wait_are_woken_a_few_at_a_time_in_turn() -> None:

@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 from aiohttp import ClientTimeout
 
 from tests.support.fake_api_server import GONE, Answer, FakeServer, events, listing, pod, serving
-from tftraining_api.kube.api import WATCH_SILENCE
+from tests.support.virtual_time import run as in_virtual_time
+from tftraining_api.kube.api import WATCH_SILENCE, Api, ApiError
 from tftraining_api.model.names import Key
 from tftraining_operator.cluster import reflector
 from tftraining_operator.cluster.child_store import ChildStore
@@ -167,3 +169,44 @@ async def test_the_silence_before_it_began_does_not_count() -> None:
         await asyncio.sleep(0.05)
         task.cancel()
         assert late.alive
+
+
+class RefusingApi:
+    """Refuses the list until a time of the event loop; then the watch is silent."""
+
+    def __init__(self, until: float) -> None:
+        self.until, self.asked = until, 0
+
+    async def list(self, *_: object) -> tuple[list[object], int]:
+        self.asked += 1
+        if asyncio.get_running_loop().time() < self.until:
+            raise ApiError(403, "Forbidden", "no Role")
+        return [], 5
+
+    async def watch(self, *_: object, **__: object) -> AsyncIterator[object]:
+        await asyncio.Event().wait()
+        yield None
+
+
+@pytest.mark.parametrize("hours", [0.001, 1, 24])
+def test_a_permission_that_comes_is_used_within_a_minute(hours: float, caplog: pytest.LogCaptureFixture) -> None:
+    api, late = RefusingApi(hours * 3600), 0.0
+
+    async def wait_for_it() -> Reflector[Key]:
+        nonlocal late
+        loop = asyncio.get_running_loop()
+        waiting: Reflector[Key] = Reflector(cast(Api, api), "pods", "a", ChildStore(), lambda key: None)
+        waiting.clock = loop.time
+        task = asyncio.create_task(waiting.run())
+        await waiting.tried.wait()
+        assert waiting.refused and not waiting.synced.is_set()
+        await asyncio.sleep(hours * 3600 - 1)
+        assert waiting.alive, "it has not begun"
+        await waiting.synced.wait()
+        late = loop.time() - hours * 3600
+        task.cancel()
+        return waiting
+
+    assert not in_virtual_time(wait_for_it()).refused
+    assert late <= 60 and api.asked <= hours * 3600 / 40 + 12
+    assert caplog.text.count("this account may not list and watch pods in a") == 1

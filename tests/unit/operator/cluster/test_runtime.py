@@ -114,11 +114,17 @@ async def get(url: str) -> tuple[int, str]:
 
 async def test_the_pages_turn_red_and_green_with_what_they_ask() -> None:
     dead: list[str] = []
-    runner = await serve(free_port(), lambda: dead, lambda: ["pods are not synced yet"], CollectorRegistry())
+    unready, refused = ["pods are not synced yet"], ["pods in b", "events in c"]
+    runner = await serve(free_port(), lambda: dead, lambda: unready, lambda: refused, CollectorRegistry())
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         assert await get(f"{url}/healthz") == (200, "ok")
         assert await get(f"{url}/readyz") == (500, "pods are not synced yet")
+        unready.clear()
+        said = "ok, but this account may not list and watch pods in b, events in c"
+        assert await get(f"{url}/readyz") == (200, said)
+        refused.clear()
+        assert await get(f"{url}/readyz") == (200, "ok")
         dead.append("the event writer has stopped")
         assert await get(f"{url}/healthz") == (500, "the event writer has stopped")
     finally:
