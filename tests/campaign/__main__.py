@@ -29,15 +29,18 @@ from testbed.cluster import Cluster
 from testbed.kube import Kube
 from testbed.shell import Impossible, LabError
 from tests.campaign import clocks, jobs, plan
+from tests.campaign.around import Around, Wrong
 from tests.campaign.disk import Disk
-from tests.campaign.faults import Faults, Place, answering, heal
+from tests.campaign.faults import Faults, Place, answering, control_plane, heal
 from tests.campaign.hits import Hits
 from tests.campaign.kinds import KINDS
 from tests.campaign.lane import Lane, said
 from tests.campaign.oracle import Evidence, Hit, Verdict
 from tests.campaign.plan import Strike
 from tests.campaign.report import report
+from tests.campaign.road import lead, lead_back, road
 from tests.support.cluster.training import Training, local_storage
+from tests.support.control_plane.rude_proxy import RudeProxy
 
 LANES = 2
 OPERATOR = "tftraining-tftraining-operator"
@@ -48,11 +51,15 @@ LOOK_SECONDS = 0.5
 class Campaign:
     """One run; the folder keeps the evidence of what went wrong."""
 
-    def __init__(self, cluster: Cluster, options: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, options: argparse.Namespace, folder: Path, proxy: RudeProxy) -> None:
         assert cluster.nodes is not None
         assert cluster.shared is not None
         self._cluster, self._nodes, self._options, self._folder = cluster, cluster.nodes, options, folder
         self._namespace = f"campaign-{options.seed}-{secrets.token_hex(2)}"
+        self._other = f"{self._namespace}-other"
+        address = cluster.nodes.gateway()
+        self._around = Around(cluster.kube, proxy, self._namespace, self._other, address, cluster.images[1])
+        self._address, self._port = address, proxy.port
         self._began = time.monotonic()
         self._calm = threading.Event()  # nothing strikes any more
         self._storage = [
@@ -64,7 +71,7 @@ class Campaign:
         directory = self._directory
         self._place = Place(release.NAMESPACE, directory / "operators", directory / "clocks", self._disks)
         self.hits = Hits()
-        self.broken: list[Verdict] = []  # of strikers that stopped early
+        self.broken: list[Verdict] = []  # of strikers that stopped early, and of faults during which others suffered
         self.lanes = [self._lane(number) for number in range(LANES)]
 
     def _disk(self, number: int) -> Disk:
@@ -143,9 +150,11 @@ class Campaign:
         storage = [each for pair in self._storage for each in pair]
         library = clocks.build()
         configs = [clocks.config_map(each, library) for each in (self._namespace, release.NAMESPACE)]
-        self._cluster.kube.apply(namespace, *storage, program, *configs)
+        other = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._other}}
+        self._cluster.kube.apply(namespace, other, *storage, program, *configs)
         folder = f"{lab.SHARED}/{self._directory.name}/operators"
         clocks.give_to_operator(self._cluster.kube, release.NAMESPACE, OPERATOR, folder)
+        lead(self._cluster.kube, release.NAMESPACE, OPERATOR, self._address, self._port)
 
     def _strike(self, striker: str) -> None:
         """Strike until the end of the campaign, beside the other strikers. A striker that stops early is a complaint:
@@ -153,9 +162,7 @@ class Campaign:
         try:
             self._strikes(striker)
         except Exception as error:
-            nothing = Evidence(f"striker-{striker}", "none", 0.0, 0.0)
-            self.broken.append(Verdict(nothing, [f"the striker has stopped: {error!r}"]))
-            self.tell(f"striker {striker}: {error!r}")
+            self._complain(f"striker {striker}", f"it has stopped: {error!r}")
 
     def _strikes(self, striker: str) -> None:
         for strike in plan.strikes(self._options.seed, striker, LANES, self._options.kinds):
@@ -182,7 +189,10 @@ class Campaign:
         hit = Hit(strike.number, strike.kind, training.name, "", time.monotonic(), math.inf)
         self.hits.note(hit)
         try:
-            target = Faults(self._cluster, self._nodes, self._place, training, strike).strike_now()
+            target = self._strike_now(strike, training)
+        except Wrong as wrong:
+            target = "others suffered"
+            self._complain(f"{strike.kind} {strike.number}", str(wrong))
         except LabError as error:
             # It may have struck before the error: its costs are allowed for, and it is not counted.
             self.tell(f"{strike.number} {strike.kind}: missed: {str(error).splitlines()[-1][-150:]}")
@@ -192,8 +202,17 @@ class Campaign:
         if target:
             self.tell(f"{strike.number} {strike.kind}: {target} ({ended - hit.began:.1f} s)")
 
+    def _strike_now(self, strike: Strike, training: Training) -> str:
+        if KINDS[strike.kind].around:
+            return self._around.strike(training, strike)
+        return Faults(self._cluster, self._nodes, self._place, training, strike).strike_now()
+
+    def _complain(self, name: str, complaint: str) -> None:
+        self.broken.append(Verdict(Evidence(name.replace(" ", "-"), "none", 0.0, 0.0), [complaint]))
+        self.tell(f"{name}: WRONG: {complaint}")
+
     def verdicts(self) -> list[Verdict]:
-        """On all jobs that have ended, and on strikers that stopped early."""
+        """On all jobs that have ended, and on what went wrong beside them."""
         return [*self.broken, *(verdict for lane in self.lanes for verdict in lane.verdicts)]
 
     def tidy(self) -> None:
@@ -211,9 +230,10 @@ class Campaign:
                 disk.remove()
 
     def _remove(self, kube: Kube) -> None:
-        kube.kubectl("delete", "namespace", self._namespace, "--ignore-not-found", "--timeout=180s")
+        kube.kubectl("delete", "namespace", self._namespace, self._other, "--ignore-not-found", "--timeout=180s")
         names = [volume["metadata"]["name"] for volume, _ in self._storage]
         kube.kubectl("delete", "persistentvolume", *names, "--ignore-not-found")
+        lead_back(kube, release.NAMESPACE, OPERATOR, self._address)
         clocks.take_from_operator(kube, release.NAMESPACE, OPERATOR)
 
 
@@ -245,12 +265,15 @@ def main() -> int:
 
 def _run(cluster: Cluster, options: argparse.Namespace) -> int:
     folder = Path(tempfile.gettempdir()) / f"tftraining-campaign-{options.seed}"
-    campaign = Campaign(cluster, options, folder)
-    campaign.tell(f"seed {options.seed}, {options.minutes:g} minutes")
-    try:
+    kube, nodes = cluster.kube, cluster.nodes
+    assert nodes is not None
+    with ExitStack() as stack:
+        own = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tftraining-road-")))
+        proxy = stack.enter_context(road(kube, nodes, control_plane(kube), own))
+        campaign = Campaign(cluster, options, folder, proxy)
+        campaign.tell(f"seed {options.seed}, {options.minutes:g} minutes")
+        stack.callback(campaign.tidy)
         campaign.run()
-    finally:
-        campaign.tidy()
     verdicts = campaign.verdicts()
     print(json.dumps(report(options.seed, options.minutes, campaign.hits.all(), verdicts, str(folder))))
     return int(any(verdict.complaints for verdict in verdicts))

@@ -76,7 +76,7 @@ def give_to_operator(kube: Kube, namespace: str, deployment: str, folder: str) -
         LIBRARY_VOLUME,
         {"name": "campaign-clocks", "hostPath": {"path": folder, "type": "Directory"}},
     ]
-    _patch(kube, namespace, deployment, [container], volumes)
+    change_operator(kube, namespace, deployment, {"containers": [container], "volumes": volumes})
 
 
 def take_from_operator(kube: Kube, namespace: str, deployment: str) -> None:
@@ -88,12 +88,13 @@ def take_from_operator(kube: Kube, namespace: str, deployment: str) -> None:
         "volumeMounts": [{"mountPath": path} | gone for path in (LIBRARIES, CLOCKS)],
     }
     volumes: list[Manifest] = [{"name": name} | gone for name in ("campaign-clock", "campaign-clocks")]
-    _patch(kube, namespace, deployment, [container], volumes)
+    change_operator(kube, namespace, deployment, {"containers": [container], "volumes": volumes})
     kube.kubectl("delete", "configmap", CONFIG_MAP, "--namespace", namespace, "--ignore-not-found")
 
 
-def _patch(kube: Kube, namespace: str, deployment: str, containers: list[Manifest], volumes: list[Manifest]) -> None:
-    patch = {"spec": {"template": {"spec": {"containers": containers, "volumes": volumes}}}}
+def change_operator(kube: Kube, namespace: str, deployment: str, pod: Manifest) -> None:
+    """Patch the spec of the operator's pods, and wait until such ones run."""
+    patch = {"spec": {"template": {"spec": pod}}}
     here = ("--namespace", namespace)
     kube.kubectl("patch", f"deployment/{deployment}", *here, "--patch", json.dumps(patch))
     kube.kubectl("rollout", "status", f"deployment/{deployment}", *here, "--timeout=120s")

@@ -136,6 +136,7 @@ class Faults:
         found = {
             pod["metadata"]["name"]: pod
             for pod in pods
+            if pod["metadata"]["name"].startswith(f"{self.training.name}-")  # others may have its labels, too
             if "tftraining.dev/role" in pod["metadata"]["labels"] and "deletionTimestamp" not in pod["metadata"]
             if not running or pod["status"].get("phase") == "Running"
         }

@@ -16,6 +16,7 @@ class Kind:
     disruptions: int | None = 0
     restarts: bool = True
     all_jobs: bool = False  # of a node or of the cluster, not of one job
+    around: bool = False  # what other clients and the network do, at the same time as the faults of nodes and servers
     seconds: tuple[float, float] = (0.0, 0.0)  # how long it lasts: the bounds of the draw
     only: tuple[str, ...] = ()  # the kinds of jobs that it makes sense for; empty: all
 
@@ -53,6 +54,11 @@ KINDS = {
         Kind("node-off", disruptions=None, all_jobs=True, seconds=(1, 40)),
         Kind("network-cut", disruptions=None, all_jobs=True, seconds=(1, 12)),
         Kind("network-slow", disruptions=None, all_jobs=True, seconds=(3, 12)),
+        Kind("pods-watch-stale", restarts=False, all_jobs=True, around=True, seconds=(5, 20)),
+        Kind("nodes-watch-stale", restarts=False, all_jobs=True, around=True, seconds=(5, 20)),
+        Kind("webhook-slow", restarts=False, all_jobs=True, around=True, seconds=(5, 20)),
+        Kind("quota-short", restarts=False, all_jobs=True, around=True, seconds=(5, 20)),
+        Kind("pods-of-others", restarts=False, all_jobs=True, around=True, seconds=(3, 10)),
         Kind("secret-deleted", disruptions=None, restarts=False),
         Kind("service-deleted", restarts=False),
         Kind("network-policy-deleted", restarts=False),

@@ -1,14 +1,14 @@
 """A webhook that adds a container to every new pod of a namespace, as the injection of a service mesh does.
 
 It runs on this machine, which the API server of a kind cluster reaches by the gateway of the nodes' network. It judges
-nothing: it changes pods, and notes which.
+nothing: it changes pods, and notes which. Other webhooks that are asked about new pods use its server.
 """
 
 import base64
 import json
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -31,22 +31,40 @@ def injected(
 ) -> Iterator[list[str]]:
     """Put `container` before all others of the list `field` (containers or initContainers) of each new pod of the
     namespace while the block lasts; gives the names of the pods that got it."""
-    address = nodes.gateway()
-    certificates = make_certificates("injector", "tests", address=address)
-    for name, content in certificates.files.items():
-        (folder / name).write_bytes(content)
     done: list[str] = []
+
+    def answer(request: Manifest) -> Manifest:
+        done.append(request["object"]["metadata"]["name"])
+        return _answer(request, field, container)
+
+    kind, name = "MutatingWebhookConfiguration", f"injector-{namespace}"
+    with webhook(nodes.gateway(), answer, folder) as client:
+        try:
+            kube.apply(configuration(kind, name, client, namespace))
+            _await_effect(kube, namespace, done)
+            yield done
+        finally:
+            kube.kubectl("delete", kind, name, "--ignore-not-found")
+
+
+@contextmanager
+def webhook(address: str, answer: Callable[[Manifest], Manifest], folder: Path) -> Iterator[Manifest]:
+    """Answer the API server's reviews at this address while the block lasts; gives how the API server reaches it."""
+    certificates = make_certificates("injector", "tests", address=address)
+    for file, content in certificates.files.items():
+        (folder / file).write_bytes(content)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
-            done.append(request["object"]["metadata"]["name"])
-            body = json.dumps(_answer(request, field, container)).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer(request)}
+            body = json.dumps(review).encode()
+            with suppress(ConnectionError):  # the API server waits no longer
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -57,13 +75,10 @@ def injected(
         server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = Thread(target=server.serve_forever)
         thread.start()
-        configuration = _configuration(f"https://{address}:{server.server_port}/", namespace, certificates.authority)
+        authority = base64.b64encode(certificates.authority).decode()
         try:
-            kube.apply(configuration)
-            _await_effect(kube, namespace, done)
-            yield done
+            yield {"url": f"https://{address}:{server.server_port}/", "caBundle": authority}
         finally:
-            kube.kubectl("delete", configuration["kind"], configuration["metadata"]["name"], "--ignore-not-found")
             server.shutdown()
             thread.join()
 
@@ -79,29 +94,28 @@ def _await_effect(kube: Kube, namespace: str, done: list[str]) -> None:
 
 
 def _answer(request: Manifest, field: str, container: Manifest) -> Manifest:
-    """The review that adds the container to the pod of the request."""
+    """The answer that adds the container to the pod of the request."""
     present = request["object"]["spec"].get(field) or []
     patch = [{"op": "add", "path": f"/spec/{field}", "value": [container, *present]}]
     encoded = base64.b64encode(json.dumps(patch).encode()).decode()
-    answer = {"uid": request["uid"], "allowed": True, "patchType": "JSONPatch", "patch": encoded}
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer}
+    return {"uid": request["uid"], "allowed": True, "patchType": "JSONPatch", "patch": encoded}
 
 
-def _configuration(url: str, namespace: str, authority: bytes) -> Manifest:
+def configuration(kind: str, name: str, client: Manifest, namespace: str) -> Manifest:
     """What makes the API server ask for each new pod of the namespace; a pod that it cannot ask for is refused."""
-    webhook = {
+    asked = {
         "name": "injector.tests.tftraining.dev",
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
         "failurePolicy": "Fail",
         "timeoutSeconds": SECONDS,
-        "clientConfig": {"url": url, "caBundle": base64.b64encode(authority).decode()},
+        "clientConfig": client,
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
     }
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": {"name": f"injector-{namespace}"},
-        "webhooks": [webhook],
+        "kind": kind,
+        "metadata": {"name": name},
+        "webhooks": [asked],
     }

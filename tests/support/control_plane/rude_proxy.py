@@ -1,7 +1,7 @@
 """A proxy before the real API server that delays, refuses, cuts and freezes as a test tells it to.
 
-It speaks plain HTTP, so that the operator's kubeconfig needs nothing but its address. It must never answer in the place
-of the API server but with a fault, nor change what it lets through.
+It speaks plain HTTP unless it gets a certificate, so that the operator's kubeconfig needs nothing but its address. It
+must never answer in the place of the API server but with a fault, nor change what it lets through.
 """
 
 import asyncio
@@ -14,13 +14,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import aiohttp
 import yaml
 from aiohttp import web
-
-from tests.support.control_plane.apiserver import ControlPlane
 
 EXPIRED = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}\n'
 CLOSE_SECONDS = 0.3
@@ -45,6 +43,18 @@ class Request(NamedTuple):
     created: str = ""
 
 
+class Server(Protocol):
+    """The API server behind the proxy, and the file with the authority of its certificate."""
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+
+    @property
+    def ca(self) -> Path:
+        """The file."""
+
+
 class RudeProxy:
     """The faults of the moment, and the requests so far. The attributes are set by the test's thread.
 
@@ -53,7 +63,7 @@ class RudeProxy:
     a watch through whose path ends with that; None for no watch.
     """
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: Server) -> None:
         self._plane = plane
         self.port = 0
         self.requests: list[Request] = []
@@ -107,7 +117,8 @@ class RudeProxy:
             request.method, f"{self._plane.url}{request.path_qs}", headers=headers, data=body or None
         ) as up:
             self._note(method, request.path, up.status, created(method, body))
-            answer = web.StreamResponse(status=up.status, headers={"Content-Type": up.headers["Content-Type"]})
+            told = {name: up.headers[name] for name in ("Content-Type", "Retry-After") if name in up.headers}
+            answer = web.StreamResponse(status=up.status, headers=told)
             await answer.prepare(request)
             async for chunk in up.content.iter_any():
                 while method == "WATCH" and self.frozen is not None and request.path.endswith(self.frozen):  # noqa: ASYNC110  # another thread ends it
@@ -135,7 +146,9 @@ def cut(request: web.Request) -> web.Response:
 
 
 @contextmanager
-def rude_proxy(plane: ControlPlane) -> Iterator[RudeProxy]:
+def rude_proxy(
+    plane: Server, address: str = "127.0.0.1", certificate: ssl.SSLContext | None = None
+) -> Iterator[RudeProxy]:
     """A proxy that behaves, until the test changes its attributes."""
     proxy, loop, ready = RudeProxy(plane), asyncio.new_event_loop(), threading.Event()
     ended: asyncio.Event
@@ -160,7 +173,7 @@ def rude_proxy(plane: ControlPlane) -> Iterator[RudeProxy]:
             app.router.add_route("*", "/{path:.*}", handle)
             runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True, access_log=None)
             await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
+            await web.TCPSite(runner, address, 0, ssl_context=certificate).start()
             proxy.port = runner.addresses[0][1]
             ready.set()
             await ended.wait()

@@ -7,6 +7,7 @@ import pytest
 from testbed.cluster import Cluster
 from testbed.kube import Kube
 from testbed.nodes import Nodes
+from testbed.shell import LabError
 from tests.campaign.faults import Faults, Place
 from tests.campaign.plan import Strike
 from tests.support.cluster.training import Training
@@ -15,8 +16,8 @@ from tests.support.cluster.training import Training
 class OnePod:
     """An API server with one pod of a job."""
 
-    def __init__(self, spec: dict[str, str]) -> None:
-        self._pod = {"metadata": {"name": "job-worker-0", "labels": {"tftraining.dev/role": "worker"}}, "spec": spec}
+    def __init__(self, spec: dict[str, str], name: str = "job-worker-0") -> None:
+        self._pod = {"metadata": {"name": name, "labels": {"tftraining.dev/role": "worker"}}, "spec": spec}
 
     def get(self, *_: str) -> dict[str, Any]:
         return {"items": [{**self._pod, "status": {"phase": "Pending"}}]}
@@ -36,11 +37,19 @@ class TwoNodes:
         return ""
 
 
+def faults(kind: str, pod: OnePod, nodes: TwoNodes | None = None) -> Faults:
+    training = Training(cast(Kube, pod), "default", "job")
+    strike = Strike("c-1", kind, 0.0, 0, 0.0, 0.0)
+    return Faults(cast(Cluster, None), cast(Nodes, nodes), cast(Place, None), training, strike)
+
+
 @pytest.mark.parametrize(("spec", "node"), [({}, "a"), ({"nodeName": "b"}, "b")])
 def test_a_fault_of_a_node_hits_any_worker_while_the_pod_has_no_node(spec: dict[str, str], node: str) -> None:
     nodes = TwoNodes()
-    training = Training(cast(Kube, OnePod(spec)), "default", "job")
-    strike = Strike("c-1", "kubelet-killed", 0.0, 0, 0.0, 0.0)
-    faults = Faults(cast(Cluster, None), cast(Nodes, nodes), cast(Place, None), training, strike)
-    assert faults.strike_now() == f"kubelet on {node}"
+    assert faults("kubelet-killed", OnePod(spec), nodes).strike_now() == f"kubelet on {node}"
     assert nodes.used == {node}
+
+
+def test_a_fault_of_a_pod_hits_no_pod_of_others_with_the_labels_of_the_job() -> None:
+    with pytest.raises(LabError, match="no running pod"):
+        faults("pod-deleted", OnePod({}, "odd-a-1")).strike_now()
