@@ -58,7 +58,8 @@ class Campaign:
         self._namespace = f"campaign-{options.seed}-{secrets.token_hex(2)}"
         self._other = f"{self._namespace}-other"
         address = cluster.nodes.gateway()
-        self._around = Around(cluster.kube, proxy, self._namespace, self._other, address, cluster.images[1])
+        operator = (release.NAMESPACE, OPERATOR)
+        self._around = Around(cluster.kube, operator, proxy, self._namespace, self._other, address, cluster.images[1])
         self._address, self._port = address, proxy.port
         self._began = time.monotonic()
         self._calm = threading.Event()  # nothing strikes any more

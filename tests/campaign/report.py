@@ -23,12 +23,18 @@ def report(
         "surely_counted": {name: sum(len(sure(verdict.evidence, name)) for verdict in verdicts) for name in SURELY},
         "accuracy": _accuracies(verdicts),
         "restarts": sum(len({each.key for each in verdict.evidence.processes}) - 1 for verdict in verdicts),
+        # What the faults led to: a quota that nobody waits for has not been short.
+        "reasons": _counted(reason for verdict in verdicts for reason in _reasons(verdict)),
         "verdict": "wrong" if wrong or not verdicts else "right",
     }
     if wrong:
         again = f"make campaign SEED={seed} MINUTES={minutes:g}"
         told |= {"complaints": wrong, "evidence": folder, "again": again}
     return told
+
+
+def _reasons(verdict: Verdict) -> set[str]:
+    return {status["reason"] for status in verdict.evidence.statuses if "reason" in status}
 
 
 def _accuracies(verdicts: Sequence[Verdict]) -> dict[str, list[float]]:

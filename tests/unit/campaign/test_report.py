@@ -12,7 +12,8 @@ HITS = [
 
 def _verdict(job: str, *complaints: str) -> Verdict:
     processes = [Process(f"{job}-worker-0", 0, number, 0.0) for number in (1, 1, 2)]
-    return Verdict(Evidence(job, job.partition("-")[0], 0.0, 9.0, processes=processes), [*complaints])
+    statuses = [{}, {"reason": "Training"}, {"reason": "WaitingForQuota"}, {"reason": "Training"}]
+    return Verdict(Evidence(job, job.partition("-")[0], 0.0, 9.0, statuses, processes), [*complaints])
 
 
 def test_what_was_done_is_counted_by_kind() -> None:
@@ -20,6 +21,7 @@ def test_what_was_done_is_counted_by_kind() -> None:
     assert (told["seed"], told["verdict"], told["faults"], told["restarts"]) == (7, "right", 2, 2)
     assert told["faults_by_kind"] == {"pod-deleted": 2}
     assert told["missed_by_kind"] == {"scaled": 1}
+    assert told["reasons"] == {"Training": 2, "WaitingForQuota": 2}
     assert told["jobs_by_kind"] == {"fit": 1, "ps": 1}
     assert "again" not in told
 
