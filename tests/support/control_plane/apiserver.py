@@ -26,7 +26,7 @@ from testbed.shell import LabError, run
 from tests.support.control_plane.server_process import ServerProcess
 from tests.support.ports import free_port
 
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 START_TRIES = 3
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
 CONTROLLERS = ("garbage-collector-controller", "namespace-controller")  # unless a test asks for others

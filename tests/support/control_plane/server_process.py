@@ -12,6 +12,10 @@ from pathlib import Path
 from testbed.shell import LabError
 
 
+class NotServing(LabError):
+    """A server that was there, and did not get ready: no reason to skip a test."""
+
+
 class ServerProcess:
     """One program in the background with a log file, started at once."""
 
@@ -35,13 +39,13 @@ class ServerProcess:
         return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Return when `ready` is true; raise LabError with the log's end if the server ends or takes too long."""
+        """Return when `ready` is true; raise NotServing with the log's end if the server ends or takes too long."""
         deadline = time.monotonic() + seconds
         while not ready():
             if self._process.poll() is not None:
-                raise LabError(f"{self.name} ended with exit code {self._process.returncode}:\n{self.log_tail()}")
+                raise NotServing(f"{self.name} ended with exit code {self._process.returncode}:\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise LabError(f"{self.name} was not ready within {seconds:.0f} s:\n{self.log_tail()}")
+                raise NotServing(f"{self.name} was not ready within {seconds:.0f} s:\n{self.log_tail()}")
             time.sleep(0.05)
 
     def terminate(self, seconds: float) -> int:
