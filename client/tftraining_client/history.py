@@ -80,7 +80,7 @@ def _is_number(value: Any) -> bool:
 def _time(text: Any) -> datetime | None:
     try:
         return datetime.fromisoformat(text).astimezone(UTC)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
 
 

@@ -19,6 +19,7 @@ from tftraining_api.kube.api import ApiError
 from tftraining_api.model.job import Job, dump_status, has_condition, parse_job, readable_status, restart_request
 from tftraining_api.model.names import KIND, Key
 from tftraining_api.model.spec import Manifest
+from tftraining_api.model.times import saturated
 from tftraining_operator.cluster import logs
 from tftraining_operator.cluster.children import Children, Turn
 from tftraining_operator.cluster.events import Events
@@ -31,7 +32,6 @@ from tftraining_operator.cluster.storage_use import StorageUsers
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, QuotaHold, Refusal
-from tftraining_operator.model.times import saturated
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of, told
 from tftraining_operator.plan.look_first import must_look

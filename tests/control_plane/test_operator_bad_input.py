@@ -127,6 +127,27 @@ def test_a_status_that_somebody_else_wrote_does_not_stop_a_job(new_job: NewJob, 
     wait_until(trains, "the job trains")
 
 
+@pytest.mark.parametrize(
+    ("policy", "phase"), [({"suspend": True}, "Suspended"), ({"activeDeadlineSeconds": 1}, "Failed")], ids=str
+)
+def test_times_that_are_none_in_the_status_keep_no_job_from_its_end(
+    new_job: NewJob, policy: dict[str, object], phase: str
+) -> None:
+    """The API server takes a year 0, and offsets of 99 hours."""
+    job = new_job()
+    job.run()
+    condition = {"type": "Odd", "status": "True", "lastTransitionTime": "2026-03-01T12:00:00+99:99", "reason": "R"}
+    same = {"key": "a", "count": -1, "since": "0001-01-01T00:00:00+23:59"}
+    garbage = {
+        "startTime": "0000-01-01T00:00:00Z", "lastRestart": {"time": "9999-12-31T23:59:59-23:59"},
+        "restarts": {"counted": 2**31 - 1, "sameFailure": same},
+        "conditions": [*job.status()["conditions"], {**condition, "message": ""}],
+    }  # fmt: skip
+    job.patch({"status": garbage}, "/status")
+    job.patch({"spec": {"runPolicy": policy}})
+    job.wait_for(phase)
+
+
 def test_a_gang_cannot_be_scaled_to_nothing(new_job: NewJob) -> None:
     job = new_job()
     with pytest.raises(LabError, match=r"spec\.replicaSpecs\.worker\.replicas.*greater than or equal to 1"):

@@ -13,6 +13,7 @@ from tftraining_api.model.spec import Frozen, JobSpec, Manifest
 from tftraining_api.model.status import Condition, Status
 from tftraining_api.model.template import check_template
 from tftraining_api.model.tf_config import why_not_settable
+from tftraining_api.model.times import readable
 
 EPOCH = datetime.fromtimestamp(0, UTC)
 # Fields that each describe one past occurrence: unknown fields of an earlier occurrence do not hold for a new one.
@@ -190,7 +191,7 @@ def _parse_spec(raw: Any) -> tuple[JobSpec | None, Problem | None]:
 
 def _parse_status(raw: Any) -> tuple[Status, Problem | None]:
     try:
-        return msgspec.convert(raw, Status), None
+        return msgspec.convert(readable(raw), Status), None
     except msgspec.ValidationError as error:
         known = Status(conditions=tuple(_conditions(raw)))
         return known, Problem("StatusUnreadable", f"the status cannot be read: {error}")
@@ -201,4 +202,4 @@ def _conditions(raw: Any) -> Iterator[Condition]:
     held = raw.get("conditions") if isinstance(raw, dict) else None
     for each in held if isinstance(held, list) else ():
         with suppress(msgspec.ValidationError):
-            yield msgspec.convert(each, Condition)
+            yield msgspec.convert(readable(each), Condition)

@@ -8,6 +8,7 @@ from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import CONTAINER, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB, LABEL_ROLE
 from tftraining_api.model.spec import JobSpec, Manifest
 from tftraining_api.model.status import Status
+from tftraining_api.model.times import parsed
 
 NEVER = datetime.fromtimestamp(0, UTC)
 
@@ -193,4 +194,8 @@ def _number(text: str | None) -> int:
 
 
 def _time(text: str | None) -> datetime:
-    return datetime.fromisoformat(text) if text else NEVER
+    """The time; NEVER if there is none, or one that Python does not know."""
+    try:
+        return parsed(text) if text else NEVER
+    except ValueError:
+        return NEVER

@@ -18,8 +18,8 @@ from tftraining.launch.history import (
     merged,
 )
 from tftraining_api.model.status import History, LastRestart, RestartMark, Status
+from tftraining_api.model.times import FIRST, LAST
 from tftraining_operator.model.launcher_report import LONGEST_HISTORY, ReportedHistory
-from tftraining_operator.model.times import FIRST, LAST
 
 
 def with_history(status: Status, reported: ReportedHistory | None) -> Status:

@@ -18,7 +18,7 @@ from tftraining.launch.roles import ROLES
 from tftraining_api.model.next_restart import RESUMES_AT
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Backup, History, Progress, SameFailure
-from tftraining_operator.model.times import saturated
+from tftraining_api.model.times import saturated
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
 LONGEST_EXCEPTION = 300

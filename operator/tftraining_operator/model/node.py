@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from tftraining_api.model.spec import Frozen, Manifest
-from tftraining_operator.model.times import parsed
+from tftraining_api.model.times import parsed
 
 # The taint by which an administrator marks a node that is shut down and will not return by itself.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"

@@ -26,10 +26,11 @@ from tftraining_api.model.names import (
     successor_of,
 )
 from tftraining_api.model.spec import Frozen, Manifest
+from tftraining_api.model.times import LAST, parsed
 from tftraining_operator.model.launcher_report import Report, ReportedResult, split_result
 from tftraining_operator.model.node import Nodes
 from tftraining_operator.model.storage_place import Place, place_of_pod
-from tftraining_operator.model.times import LAST, earlier, parsed
+from tftraining_operator.model.times import earlier
 
 # Reasons with which the kubelet or a controller ends or rejects a pod that is not at fault.
 # Without `Evicted`: if the node was short of a resource the kubelet adds the condition DisruptionTarget; without that

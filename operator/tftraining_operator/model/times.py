@@ -2,30 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-import msgspec
-
-# Earlier and later times count as these: they are as far away as these, and leave room for arithmetic. Kubernetes
-# itself writes such times, because its durations overflow after 292 years.
-FIRST, LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+from tftraining_api.model.times import FIRST
 
 # So far the estimate of the API server's time may be off.
 UNCERTAIN = timedelta(seconds=2)
-
-
-def parsed(text: object) -> datetime:
-    """The time in an object of the API, in UTC and between FIRST and LAST. ValueError if it is no time."""
-    try:
-        return saturated(msgspec.convert(text, datetime))
-    except msgspec.ValidationError:
-        if str(text).startswith("0000-"):  # a year that Go writes and Python does not know
-            return FIRST
-        raise
-
-
-def saturated(time: datetime) -> datetime:
-    """The time in UTC, FIRST or LAST if it is beyond them. A time without a zone is one of UTC."""
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return min(max(aware, FIRST), LAST).astimezone(UTC)
 
 
 def duration(seconds: int) -> timedelta:

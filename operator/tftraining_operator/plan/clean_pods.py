@@ -8,8 +8,9 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining_api.model.status import Counts, Status
+from tftraining_api.model.times import saturated
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.times import duration, saturated
+from tftraining_operator.model.times import duration
 from tftraining_operator.plan.context import Context, Draft
 
 # The job ended by runPolicy.activeDeadlineSeconds: its launchers do not know that, and would keep training.

@@ -209,28 +209,30 @@ def _context(
     return split_missing_secret(context) if observed.refusal is not None else context
 
 
-def _not_ahead(status: Status, now: datetime) -> Status:
+def _within_life(job: Job, status: Status, now: datetime) -> Status:
     """The status whose times in the future, which an operator with a clock ahead has written, count from now: no wait
     exceeds its bound by more than the time until this pass. Nodes' clocks too write the time of a restart: see
-    restart_policy.restart_due."""
+    restart_policy.restart_due. A time before the job was created counts from then: it would end a deadline at once."""
     present = now.replace(microsecond=0)
+    created = min(job.created, present)
     names = ("start_time", "completion_time", "admitted_time")
-    times = {name: getattr(status, name) for name in names}
-    ahead = {name: present for name, time in times.items() if time is not None and is_ahead(time, now)}
+    times = {name: time for name in names if (time := getattr(status, name)) is not None}
+    wrong = {name: present for name, time in times.items() if is_ahead(time, now)}
+    wrong |= {name: created for name, time in times.items() if is_ahead(created, time)}
     conditions = status.conditions
     if any(is_ahead(each.last_transition_time, now) for each in conditions):
         conditions = tuple(
             msgspec.structs.replace(each, last_transition_time=min(each.last_transition_time, present))
             for each in conditions
         )
-    if not ahead and conditions is status.conditions:
+    if not wrong and conditions is status.conditions:
         return status
-    return msgspec.structs.replace(status, conditions=conditions, **ahead)
+    return msgspec.structs.replace(status, conditions=conditions, **wrong)
 
 
 def _begun(job: Job, observed: Observed, now: datetime) -> Status:
     """The status that the stages start from: without the parts that each pass derives again."""
-    status = _not_ahead(without_condition(job.status, UNREADABLE), now)
+    status = _within_life(job, without_condition(job.status, UNREADABLE), now)
     if status.names_refused_write:
         status = without_refusals(status)
     status = msgspec.structs.replace(status, observed_generation=job.generation)

@@ -13,9 +13,10 @@ from tftraining.launch.roles import WORKER
 from tftraining_api.manifests.cleanup_pod import CleanupTask, cleanup_pod
 from tftraining_api.model.spec import Frozen, JobSpec, Storage
 from tftraining_api.model.status import Cleanup, Counts, Status
+from tftraining_api.model.times import saturated
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.model.times import is_ahead, saturated
+from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.clean_pods import evaluator_grace
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.step import Event

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tftraining_client import History, Point, RestartMark
+from tftraining_client import Event, History, Point, RestartMark
 
 COLUMNS: dict[str, Any] = {
     "startTime": "2026-03-01T12:00:00Z",
@@ -45,9 +45,17 @@ def test_points_by_metric_and_restarts() -> None:
         {},
         {"steps": 5, "metrics": [1], "restarts": "no"},
         {"steps": [1], "epochs": [1], "seconds": [1e300], "startTime": "soon", "metrics": {"loss": 3, "x": ["y"]}},
+        {**COLUMNS, "metrics": {}, "restarts": [], "startTime": "9999-12-31T23:59:59-23:59"},
         {**COLUMNS, "metrics": {"loss": [float("inf"), float("nan"), None]}, "restarts": [5]},
     ],
 )
 def test_foreign_columns_are_left_out(columns: Any) -> None:
     history = History.of(columns)
     assert not any(history.metrics.values()) and history.restarts == []
+
+
+@pytest.mark.parametrize("time", ["0000-01-01T00:00:00.000000Z", "9999-12-31T23:59:59-23:59", "soon"])
+def test_an_event_with_a_time_that_python_does_not_know_is_listed(time: str) -> None:
+    event = Event.of({"metadata": {}, "eventTime": time, "reason": "Odd"})
+    assert event.reason == "Odd" and event.time.tzinfo is not None
+    assert event.time.astimezone().year in (1969, 1970, 8999, 9000)

@@ -12,15 +12,16 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
 import msgspec
 import pytest
 
-from tftraining_api.model.job import parse_job
+from tftraining_api.model.job import dump_status, parse_job
 from tftraining_api.model.names import Key
-from tftraining_api.model.status import Phase
+from tftraining_api.model.status import Phase, Status
+from tftraining_api.model.times import FIRST, LAST, parsed
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.jobs import Jobs
@@ -30,7 +31,6 @@ from tftraining_operator.cluster.quotas import QuotaRequest, Quotas
 from tftraining_operator.cluster.reflector import Reflector
 from tftraining_operator.model.launcher_report import parse_report
 from tftraining_operator.model.observed import LauncherReport, parse_pod
-from tftraining_operator.model.times import FIRST, LAST, parsed
 from tftraining_operator.plan.planner import plan
 from tftraining_operator.plan.step import Step
 
@@ -42,6 +42,7 @@ TIMES = (
     "9999-12-31T23:59:59Z", "9999-12-31T23:59:59-23:59", "2026-03-01T12:59:59.999999999Z", "2318-06-09T00:00:00Z",
 )  # fmt: skip
 WORDS = ("", "True", "False", "Unknown", "Ready", "x" * 5000, "é\n", "exceeded quota: q, requested: pods=9e99, used: ")
+INT32 = (0, -1, 2**31 - 1, -(2**31))
 NUMBERS = (0, 1, -1, 2**31 - 1, 99_999_999_999, 2**63 - 1, -(2**63))
 ANYTHING: tuple[Any, ...] = (
     *TIMES, *WORDS, *NUMBERS, None, True, 1e308, [], {}, [None], {"a": None}, [[]], "[" * 20_000,
@@ -331,6 +332,64 @@ def test_no_time_in_a_report_keeps_a_job_from_its_end(time: str, policy: Manifes
     assert step.status.phase in ("Suspended", "Failed") and step.delete_pods
     for each in (step.status.last_restart, *(step.status.history.restarts if step.status.history else ())):
         assert each is None or FIRST <= each.time <= LAST
+
+
+# What an API server takes, though the last two are no times.
+STORED_TIMES = (*TIMES, "2026-03-01T12:00:00.5+23:59", "2026-03-01T12:00:00+99:99", "2026-03-01T12:00:00x5Z")
+OF_STATUS = [path for path in places(job("mine", UID)["status"]) if path[-1] != "phase"]
+
+
+def with_value(raw: Manifest, path: tuple[Any, ...], value: Any) -> Manifest:
+    """A copy of the job with another value in its status."""
+    raw = copy.deepcopy(raw)
+    place: Any = raw["status"]
+    for each in path[:-1]:
+        place = place[each]
+    place[path[-1]] = value
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("policy", "phase"), [({"suspend": True}, "Suspended"), ({"activeDeadlineSeconds": 60}, "Failed")], ids=str
+)
+def test_no_value_in_its_own_status_keeps_a_job_from_its_end(policy: Manifest, phase: str) -> None:
+    raw, later = job("mine", UID), timedelta(seconds=60)
+    raw["spec"]["runPolicy"] = policy
+    for path in OF_STATUS:
+        own = raw["status"]
+        for each in path:
+            own = own[each]
+        others = STORED_TIMES if own == THEN else INT32 if isinstance(own, int) else ()
+        for other in others:
+            spoilt = with_value(raw, path, other)
+            status = planned(Caches().children, spoilt).status
+            if status.phase != phase:  # a start in the future is one of now
+                assert (path, status.start_time) == (("startTime",), NOW), (path, other, status)
+                spoilt["status"] = dump_status(status)
+                status = plan(parse_job(spoilt), Caches().children.observe(parse_job(spoilt)), NOW + later, "i").status
+            assert status.phase == phase and status.condition("Unreadable") is None, (path, other, status)
+
+
+@pytest.mark.parametrize("time", STORED_TIMES)
+def test_a_start_before_the_job_was_created_ends_no_deadline(time: str) -> None:
+    raw = with_value(job("mine", UID), ("startTime",), time)
+    raw["metadata"]["creationTimestamp"] = "2026-03-01T12:29:30Z"
+    raw["spec"]["runPolicy"] = {"activeDeadlineSeconds": 60}
+    status = planned(Caches().children, raw).status
+    assert status.phase == "Running" and status.start_time is not None
+    assert NOW - timedelta(seconds=30) <= status.start_time <= NOW
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, -(2**31)])
+def test_a_count_leaves_room_for_one_more(number: int) -> None:
+    raw, caches, names = job("mine", UID), Caches(), ("counted", "recreated", "withoutProgress", "disruptions")
+    raw["spec"]["restartPolicy"] = {"maxRestarts": 10, "mode": "Recreate"}
+    raw["status"]["restarts"] |= dict.fromkeys(names, number)
+    raw["status"]["lastRestart"] = None
+    caches.children.pods.discard(pod(0, UID, "mine"))
+    restarts = planned(caches.children, raw).status.restarts
+    assert restarts.recreated == (1 if number < 0 else 10**9 + 1)
+    assert all(0 <= dump_status(Status(restarts=restarts))["restarts"].get(name, 0) < 2**31 for name in names)
 
 
 def test_a_job_is_left_alone_while_one_of_its_pods_cannot_be_read() -> None:
