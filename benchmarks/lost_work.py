@@ -2,6 +2,7 @@
 
     python -m benchmarks.lost_work overhead            time blocked, CPU and steps per second, beside no copies
     python -m benchmarks.lost_work kills               work lost by a killed program, and the seconds of a restore
+    python -m benchmarks.lost_work kills --unordered 600   the same where a restart resumes at the begin of an epoch
     python -m benchmarks.lost_work pods                the same when the launcher dies too, as with a deleted pod
     python -m benchmarks.lost_work epochs --long       epochs of ten minutes, a kill every 30 s for ten minutes
     python -m benchmarks.lost_work goodput --long      a kill a minute for ten minutes
@@ -22,7 +23,7 @@ import statistics
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks import announced_stops, lost_work_goodput, training_records
@@ -52,11 +53,12 @@ class Size:
     pauses: Interval  # seconds between two kills
     kills: int
     epoch: int = LONG_EPOCH  # steps
+    unordered: bool = False  # a restart resumes at the begin of an epoch
 
     @property
     def more(self) -> list[str]:
         """Arguments of the program."""
-        return [] if self.epoch == LONG_EPOCH else ["--no-storage"]
+        return ["--unordered"] if self.unordered else [] if self.epoch == LONG_EPOCH else ["--no-storage"]
 
 
 SIZES = {
@@ -66,9 +68,10 @@ SIZES = {
 }
 
 
-def size_of(megabytes: float) -> Size:
+def size_of(megabytes: float, options: argparse.Namespace) -> Size:
     """How a state of so many megabytes is measured: as the next larger one."""
-    return SIZES[min((each for each in SIZES if each >= megabytes), default=max(SIZES))]
+    size = SIZES[min((each for each in SIZES if each >= megabytes), default=max(SIZES))]
+    return replace(size, epoch=options.unordered, unordered=True) if options.unordered else size
 
 
 def in_turns(gangs: Sequence[Gang], seconds: float, segment: float) -> tuple[list[tuple[float, ...]], list[float]]:
@@ -125,7 +128,7 @@ def copy_alone(gang: Gang, seconds: float) -> Figures:
 
 def overhead(megabytes: float, options: argparse.Namespace) -> Figures:
     """The cost of the copies, beside a gang that makes none and trains in turns with it."""
-    size = size_of(megabytes)
+    size = size_of(megabytes, options)
     epoch, more = size.epoch, (*size.more, "--pauses")
     with running(megabytes, True, epoch, *more) as gang, running(megabytes, False, epoch, *more) as floor:
         floor.signal(signal.SIGSTOP)
@@ -191,7 +194,7 @@ def lose(gang: Gang, count: int, pauses: Interval, draw: random.Random, pod: boo
 
 def kills(megabytes: float, options: argparse.Namespace, pod: bool = False) -> Figures:
     """The work lost by kills with copies, and with BackupAndRestore alone, whose epochs do not end meanwhile."""
-    size, draw = size_of(megabytes), random.Random(options.seed)
+    size, draw = size_of(megabytes, options), random.Random(options.seed)
     told: Figures = {}
     for name, copies, count in (("copies", True, options.kills or size.kills), ("alone", False, ALONE_KILLS)):
         say(f"{megabytes:g} MB, {'with copies' if copies else 'BackupAndRestore alone'}")
@@ -304,6 +307,13 @@ def main() -> None:
         "--seconds", type=float, default=0, help="overhead: of training in turns; epochs, goodput: of each column"
     )
     parser.add_argument("--kills", type=int, default=0, help="kills and pods: how many (20, at 530 MB 6)")
+    parser.add_argument(
+        "--unordered",
+        type=int,
+        default=0,
+        metavar="STEPS",
+        help="overhead and kills: epochs of so many steps of an input without a known order: resumed at their begin",
+    )
     parser.add_argument("--times", type=int, default=3, help="stops: how many of each kind (3)")
     parser.add_argument("--long", action="store_true", help="epochs and goodput: ten minutes for each column")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the times of the kills")

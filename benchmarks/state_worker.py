@@ -1,6 +1,6 @@
 """A training by `fit` with a state of a given size, that writes down every step: the program of benchmarks.lost_work.
 
-    state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count] [--no-storage] [--pauses] [--finite]
+    state_worker.py DIRECTORY MEGABYTES STEPS-PER-EPOCH [--count] [--no-storage] [--pauses] [--finite] [--unordered]
 
 A dense model with Adam, in a MultiWorkerMirroredStrategy, with BackupAndRestore. Into DIRECTORY go, for each task:
 `steps-<task>-<pid>`, a record (training_records.STEP) for every step; `begin-<task>-<pid>`, the seconds of
@@ -8,7 +8,8 @@ BackupAndRestore's own begin, a restore included; `memory-<task>`, the path of t
 `seen-<task>`, how often each part of the data was trained on. The counts are variables of the model, so a restore
 brings back those of the restored step. With --no-storage BackupAndRestore never writes a backup, however short the
 epochs are; with --pauses the members may be stopped (SIGSTOP) for as long as one likes. With --finite the input is one
-epoch, which `fit` begins anew for each epoch; otherwise it repeats that by itself.
+epoch, which `fit` begins anew for each epoch; otherwise it repeats that by itself. With --unordered its order is not
+known to be the same after a restart, so a restart resumes at the begin of an epoch.
 """
 
 import functools
@@ -159,6 +160,10 @@ def main() -> None:
     backup = keras.callbacks.BackupAndRestore(str(directory / "backup"), save_freq=often)
     callbacks = [before, backup, Records(directory, task, before)]
     data = examples(steps, "--finite" in sys.argv)
+    if "--unordered" in sys.argv:
+        options = tf.data.Options()
+        options.deterministic = False
+        data = data.with_options(options)
     model.fit(data, epochs=100_000, steps_per_epoch=steps, callbacks=callbacks, verbose=0)
 
 

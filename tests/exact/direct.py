@@ -38,10 +38,11 @@ PR_SET_CHILD_SUBREAPER = 36
 UID = "exact"
 
 
-def environment() -> dict[str, str]:
-    """The environment of every program of tests.exact."""
+def environment(place: Path) -> dict[str, str]:
+    """The environment of every program of tests.exact. A killed one leaves files of AutoGraph in TMPDIR."""
     return {
         **os.environ,
+        "TMPDIR": str(place),
         "CUDA_VISIBLE_DEVICES": "",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TF_USE_LEGACY_KERAS": "1",
@@ -62,7 +63,7 @@ class Interpreter:
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command,
-                env=environment(),
+                env=environment(place),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -143,11 +144,10 @@ class Direct:
 
     def _rounds(self, cell: Cell, place: Path, store: Path, backups: bool) -> str:
         for number in range(1, len(cell.kills) + 4 if backups else 2):
-            env = environment() | {
+            env = environment(place) | {
                 "TFTRAINING_DIR": str(place / "job"),
                 "TFTRAINING_ROUND": str(number),
                 "EXACT_CELL": str(place / "cell.json"),
-                "TMPDIR": str(place),
             }
             code = self._interpreter.run(env | (self._told(cell, place, store, number) if backups else {}))
             if code == 0:

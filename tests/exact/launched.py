@@ -30,7 +30,8 @@ class Gang(LocalGang):
         most = max(cell.workers, cell.scaled_to)
         super().__init__(place, {"worker": most}, terminationGraceSeconds=60, **options, **sized)
         self.command = [sys.executable, str(PROGRAM)]
-        self.started = environment() | {"TFTRAINING_DIR": str(self.directory), "EXACT_CELL": str(place / "cell.json")}
+        told = {"TFTRAINING_DIR": str(self.directory), "EXACT_CELL": str(place / "cell.json")}
+        self.started = environment(place) | told
         self.addresses = [pattern.replace("%d", str(index)) for index in range(most)]
         if cell.scaled_to:
             self.order_size(cell.workers)

@@ -46,9 +46,12 @@ FOUND = [  # by campaigns
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    place = tmp_path_factory.mktemp("exact")
-    with Interpreter(place) as interpreter:
-        yield Runs(place, Direct(interpreter))
+    place, elsewhere = tmp_path_factory.mktemp("exact"), tmp_path_factory.mktemp("elsewhere")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(elsewhere))
+        with Interpreter(place) as interpreter:
+            yield Runs(place, Direct(interpreter))
+    assert not [*elsewhere.iterdir()], "killed programs have left files in the machine's temporary directory"
 
 
 def check(runs: Runs, cell: Cell) -> None:

@@ -81,3 +81,10 @@ def test_kills_lost_peers_and_failures_behind_a_step_are_no_failed_starts(
 def test_a_failure_later_than_any_end_of_a_round_is_not_of_the_container() -> None:
     starts = trained(seconds=2.0)
     assert [fail(starts, after=20.0), fail(starts, after=20.0)] == [False, False]
+
+
+def test_a_failure_behind_the_restore_of_a_backup_in_memory_may_be_the_backups() -> None:
+    starts = trained()
+    for _ in range(3):
+        starts.record_exit(Exit(1, None), SILENT, True, 0.5, restored=True)
+    assert (starts.failed, starts.are_spoilt) == (0, False)

@@ -72,9 +72,10 @@ class Starts:
     failed: int = 0  # in a row
     stepped: bool = False  # it has made a step in this pod
 
-    def record_exit(self, ended: Exit, told: Snapshot, reporter: bool, ran: float) -> None:
-        """Note that the program ended by itself after `ran` seconds."""
-        if failed_at_start(ended, told, reporter, ran):
+    def record_exit(self, ended: Exit, told: Snapshot, reporter: bool, ran: float, restored: bool = False) -> None:
+        """Note that the program ended by itself after `ran` seconds; `restored`: it had restored a backup in memory, so
+        the container let it start, and the backup may be the cause."""
+        if not restored and failed_at_start(ended, told, reporter, ran):
             self.failed, self.shortest = self.failed + 1, min(self.shortest, ran)
         else:
             self.record_stop(told, reporter, ran)

@@ -114,7 +114,8 @@ class ProgramControl:
         snapshot, ran = self.program.snapshot(), time.monotonic() - self.started_at
         self._has_reported = self._has_reported or has_reports(snapshot)
         if ended is not None:
-            self._starts.record_exit(ended, snapshot, self._has_reported, ran)
+            restored = self.backups is not None and bool((self.backups.report() or {}).get("resumed"))
+            self._starts.record_exit(ended, snapshot, self._has_reported, ran, restored)
         elif self.state == "running":
             self._starts.record_stop(snapshot, self._has_reported, ran)
 
