@@ -177,8 +177,8 @@ class History(Frozen, frozen=True):
 
 
 class Cleanup(Frozen, frozen=True):
-    """The result of the cleanup of temporary save directories. `storage` is the one that the pods of a suspended job
-    have written: spec.storage may change in the suspension."""
+    """The result of the cleanup of temporary save directories. `storage` is the one that the pods have written:
+    spec.storage may change in a suspension."""
 
     removed: int | None = None
     message: str | None = None

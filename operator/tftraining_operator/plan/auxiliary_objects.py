@@ -83,12 +83,15 @@ def _in_use(draft: Draft) -> bool:
 
 
 def _leaves_pod_group(context: Context, draft: Draft) -> bool:
-    """Whether a suspension deletes the PodGroup now: with the pods, and again as long as that was refused. The message
-    tells of a refusal before the operator was started."""
+    """Whether a suspension deletes the PodGroup now: with the pods; once more in the pass that tells they are gone, as
+    a crash may have come between; and again as long as that was refused. The message tells of a refusal before the
+    operator was started."""
     if draft.status.phase != "Suspended":
         return False
-    told = f"{context.job.status.message or ''} {' '.join(context.observed.refused_changes)}"
-    return bool(draft.step.delete_pods) or "DELETE podgroup/" in told
+    before = context.job.status.message or ""
+    told = f"{before} {' '.join(context.observed.refused_changes)}"
+    are_gone = not context.observed.replicas and before != draft.status.message and bool(draft.status.replicas)
+    return bool(draft.step.delete_pods) or are_gone or "DELETE podgroup/" in told
 
 
 def _shrinks_pod_group(context: Context, draft: Draft) -> bool:

@@ -44,7 +44,7 @@ from tftraining_operator.plan.success_policy import check_launcher_result, check
 from tftraining_operator.plan.suspend import resume, stay_suspended, suspend
 from tftraining_operator.plan.ttl_after_finished import expire
 from tftraining_operator.plan.unreadable import UNREADABLE, leave_alone, unreadable
-from tftraining_operator.plan.workertemp_cleanup import remove_workertemp
+from tftraining_operator.plan.workertemp_cleanup import remember_storage, remove_workertemp
 
 
 def _always(_: Context, __: Draft) -> bool:
@@ -121,6 +121,10 @@ def _after_oom_kill(context: Context, draft: Draft) -> bool:
     return context.spec.in_place and OOM_KILLED in ends
 
 
+def _creates_pods(_: Context, draft: Draft) -> bool:
+    return bool(draft.step.create_pods)
+
+
 def _with_evaluator(_: Context, draft: Draft) -> bool:
     return bool(draft.gang.wanted_evaluators)
 
@@ -162,6 +166,7 @@ ACTIVE = (
     Stage(warn_of_no_gpu, _without_gpus),
     Stage(update_launchers, _with_launchers),
     Stage(replace_evaluator, _with_evaluator),
+    Stage(remember_storage, _creates_pods),
     Stage(suspend, _to_suspend),
     Stage(check_deadlines),
 )

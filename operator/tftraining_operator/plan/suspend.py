@@ -33,8 +33,8 @@ def suspend(context: Context, draft: Draft) -> Draft:
     draft = Draft.of(context, _suspended(context, draft))
     if context.status.phase != "Suspended":
         before = context.status.cleanup or Cleanup()
-        written = Cleanup(removed=before.removed, storage=context.spec.storage)
-        draft = draft.with_status(cleanup=written) if draft.status.replicas and context.spec.storage else draft
+        written = Cleanup(removed=before.removed, storage=before.storage or context.spec.storage)
+        draft = draft.with_status(cleanup=written) if draft.status.replicas and written.storage else draft
         draft = draft.with_events(Event("Normal", "Suspended", draft.status.message or ""))
     if draft.status.replicas:
         draft = remove_workertemp(context, draft)

@@ -29,6 +29,15 @@ LARGEST_INDEX = 9_999
 BY_HAND = "remove directories named workertemp_<index> from the save directories by hand"
 
 
+def remember_storage(context: Context, draft: Draft) -> Draft:
+    """The draft with the storage that its pods are about to write: spec.storage may change before a pass sees that the
+    job is suspended."""
+    known = draft.status.cleanup or Cleanup()
+    if context.spec.storage is None or known.storage == context.spec.storage:
+        return draft
+    return draft.with_status(cleanup=msgspec.structs.replace(known, storage=context.spec.storage))
+
+
 def remove_workertemp(context: Context, draft: Draft) -> Draft:
     """The draft with the next step of the cleanup of a job that has ended, or is suspended."""
     spec, status, pod = context.job.spec, draft.status, context.observed.cleanup

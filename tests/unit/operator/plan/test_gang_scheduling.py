@@ -259,6 +259,16 @@ def test_a_suspended_job_holds_no_place_in_a_queue() -> None:
     assert sorted(cluster.run().api.auxiliary_objects) == [POLICY, GROUP]
 
 
+@pytest.mark.parametrize("writes", range(1, 6))
+def test_a_crash_while_a_job_is_suspended_leaves_no_group(writes: int) -> None:
+    cluster = guarded(grouped(a_job())).run()
+    cluster.api.edit("runPolicy.suspend", True)
+    cluster.step(writes=writes)
+    cluster.forget()
+    assert list(cluster.run().api.auxiliary_objects) == [POLICY]
+    assert cluster.status.phase == "Suspended" and not cluster.step()
+
+
 def test_a_crash_while_they_go_leaves_none() -> None:
     cluster = guarded(grouped(a_job())).run().exit("worker-0", code=0)
     for writes in (2, 3, 4):

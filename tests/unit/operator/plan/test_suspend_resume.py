@@ -358,6 +358,21 @@ def test_they_are_removed_when_nobody_can_write_any_more() -> None:
     assert (cluster.pods, condition(cluster, "Cleaned").message) == ([], "removed 2 temporary save directories")
 
 
+@MODES
+def test_they_are_removed_where_the_pods_have_written_though_the_storage_changed_unseen(new_job: NewJob) -> None:
+    """Both changes come while no operator runs, or in one update of the job."""
+    cluster = SimulatedCluster(new_job().workers(3).storage(directory="old"))
+    cluster.run().forget()
+    cluster.api.edit("runPolicy.suspend", True)
+    cluster.api.edit("storage.directory", "new")
+    cluster.run()
+    (container,) = cluster.api.pods["mnist-cleanup"]["spec"]["containers"]
+    assert container["command"][container["command"].index("--root") + 1] == "/training/old"
+    resume(cleanup_done(cluster)).run()
+    cleanup = cluster.status.cleanup
+    assert cleanup is not None and cleanup.storage is not None and cleanup.storage.directory == "new"
+
+
 def test_they_are_removed_again_at_the_end() -> None:
     cluster = cleanup_done(suspend(SimulatedCluster(a_job().storage()).run()).run())
     resume(cluster).run()
