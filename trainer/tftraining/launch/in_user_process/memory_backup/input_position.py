@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from ..import_hook import after_import
@@ -40,6 +40,11 @@ def _local_name(handler: Any) -> str:
     return next((name for name in _LOCAL if isinstance(getattr(handler._dataset, name, None), list)), "")
 
 
+def _local(handler: Any) -> list[Any] | None:
+    """The datasets of this process in a distributed one."""
+    return getattr(handler._dataset, _local_name(handler), None)
+
+
 def readers_of(handler: Any, kind: Kind) -> list[int]:
     """How many iterators this process has made of each dataset that knows which order comes next; UNKNOWN where they
     do not tell."""
@@ -48,8 +53,7 @@ def readers_of(handler: Any, kind: Kind) -> list[int]:
 
 def _with_orders(handler: Any, kind: Kind) -> Iterable[Any]:
     """The datasets that know which order comes next: a distributed dataset has some of its own."""
-    name = _local_name(handler)
-    return getattr(handler._dataset, name) if name and kind.orders else kind.orders
+    return (_local(handler) if kind.orders else None) or kind.orders
 
 
 def pass_over(handler: Any, kind: Kind, epochs: int) -> None:
@@ -97,8 +101,7 @@ def _skipping(handler: Any, batches: int, replicas: int) -> Iterator[None]:
 
 def _drop_iterators(handler: Any, count: int) -> None:
     """Make so many iterators, for the state that a shuffled dataset keeps."""
-    name = _local_name(handler)
-    for dataset in getattr(handler._dataset, name) if name else [handler._dataset]:
+    for dataset in _local(handler) or [handler._dataset]:
         for _ in range(count):
             iter(dataset)
 
@@ -117,7 +120,6 @@ class Position:
         self._kind = kind
         self._replicas = replicas
         self._on_other_reader = on_other_reader
-        self._makes_iterator = False
         self._iterator: Any = None
 
     def trace(self, train_function: Any) -> Any:
@@ -133,36 +135,22 @@ class Position:
         """Keras' epochs and iterators; the first iterator begins at the position."""
         found = original(self._handler)
         own = 2 if self.begins_anew() else 1  # the first of two is never used
-        with self._watched():
-            with self._making():
-                if self._kind.drops and self.made > own:
-                    _drop_iterators(self._handler, self.made - own)
-                self.made = max(self.made, own)
-                if self.drawn:
-                    with _skipping(self._handler, self.drawn, self._replicas):
-                        present = next(found, None)
-                else:
-                    present = next(found, None)
-            while present is not None:
-                self._iterator = present[1]
+        if self._kind.drops and self.made > own:
+            _drop_iterators(self._handler, self.made - own)
+        self.made = max(self.made, own)
+        with _skipping(self._handler, self.drawn, self._replicas) if self.drawn else nullcontext():
+            present = next(found, None)
+        while present is not None:
+            self._iterator = iterator = present[1]
+            with self._watched():
                 yield present
-                iterator = present[1]
-                with self._making():
-                    present = next(found, None)
-                if present is not None and present[1] is not iterator:
-                    self.drawn, self.made = 0, self.made + 1
-
-    @contextmanager
-    def _making(self) -> Iterator[None]:
-        self._makes_iterator = True
-        try:
-            yield
-        finally:
-            self._makes_iterator = False
+            present = next(found, None)
+            if present is not None and present[1] is not iterator:
+                self.drawn, self.made = 0, self.made + 1
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Notice other readers of the input meanwhile, if they would change its order."""
+        """Notice other readers of the input while an epoch runs, if they would change its order."""
         global _watching  # noqa: PLW0603  # one process, one training at a time
         _watching = self if self._kind.orders else None
         try:
@@ -173,7 +161,7 @@ class Position:
     def notice_iterator(self, dataset: Any) -> None:
         """An iterator of this dataset is made. Never raises."""
         with suppress(Exception):  # a dataset that is not of tf.data
-            if not self._makes_iterator and dataset is not None and reads_any(dataset, self._kind.orders):
+            if dataset is not None and reads_any(dataset, self._kind.orders):
                 self._on_other_reader()
 
     def now(self) -> dict[str, int]:
