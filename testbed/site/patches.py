@@ -22,7 +22,7 @@ Each hook declares the modules, classes, methods, parameters and attributes that
 anything is changed. All changes of a feature are made, or none: a version in which something has another name is left
 alone and trains as it would without the launcher, and one line of its log says what is lost and what is missing. A new
 version of TensorFlow costs at worst a feature. `tests/processes/launch/test_guards.py` trains with copies of tf_keras
-and Keras in which names are changed.
+and Keras in which names are changed. [Keras 3 for gangs](keras3.md) has the reasons of the patches `keras3`.
 
 `tf_keras` stands for Keras 2 under each of its names. A method without parameters here may have any.
 """

@@ -6,7 +6,8 @@ TensorFlow.
 
 from tftraining.cluster import scaled
 from tftraining.memory_backup import MemoryBackup
+from tftraining.moving_statistics import average_moving_statistics
 from tftraining.report import begin, report
 
-__all__ = ["MemoryBackup", "begin", "report", "scaled"]
+__all__ = ["MemoryBackup", "average_moving_statistics", "begin", "report", "scaled"]
 __version__ = "0.1.0"

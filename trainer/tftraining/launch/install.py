@@ -19,7 +19,7 @@ from tftraining.launch.unpack import CodeError, unpack
 PACKAGE = Path(__file__).parents[1]
 # The modules for user programs: save directories, progress reports, backups in memory. And those of the cleanup, which
 # needs the TensorFlow of the user's image to open a bucket.
-FOR_PROGRAMS = ("__init__.py", "cluster.py", "memory_backup.py", "paths.py", "report.py")
+FOR_PROGRAMS = ("__init__.py", "cluster.py", "memory_backup.py", "moving_statistics.py", "paths.py", "report.py")
 FOR_CLEANUP = ("bucket_cleanup.py", "cleanup.py")
 
 

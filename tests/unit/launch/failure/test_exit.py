@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tftraining.launch.failure.exit import exit_of, kind_of
+from tftraining.launch.in_user_process.keras3.files import LEGACY_BACKUP
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 1, in <module>')
 
@@ -32,6 +33,7 @@ PER_REPLICA = "}) with an unsupported type (<class 'tensorflow.python.distribute
         ),
         (1, ("array([[1., 1.],", PER_REPLICA), "Keras3Fit"),
         (1, (*TRACEBACK, "ValueError: Attempt to convert a value (PerReplica:{", PER_REPLICA), ""),
+        (1, (*TRACEBACK, f"RuntimeError: {LEGACY_BACKUP.format('/data/backup')}"), "Keras3Fit"),
         (127, ("sh: 1: train: not found",), "NotFound"),
         (2, ("usage: train [-h]",), ""),
         (137, (*TRACEBACK, "ImportError: x"), ""),

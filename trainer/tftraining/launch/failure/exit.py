@@ -21,6 +21,9 @@ _IMPORT = re.compile(r"^(ImportError|ModuleNotFoundError)\b")
 # The interpreter's own message for a missing script or module; it starts with the interpreter's name.
 _NO_PROGRAM = re.compile(r"^\S*python\S*: (can't open file |No module named |Error while finding module spec)")
 _PER_REPLICA = re.compile(r"\bunsupported type \(<class '[\w.]*\.PerReplica'>\) to a Tensor")
+_LEGACY_BACKUP = re.compile(
+    r"^RuntimeError: tftraining: the backup of another Keras: "
+)  # in_user_process/keras3/files.py
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -73,6 +76,8 @@ def _kind_of_traceback(lines: tuple[str, ...]) -> str:
             return SYNTAX_ERROR
         if _IMPORT.search(line):
             return IMPORT_ERROR
+        if _LEGACY_BACKUP.search(line):
+            return KERAS3_FIT
         if _PER_REPLICA.search(line):
             return KERAS3_FIT if _raised_in_keras3(lines[:number]) else ""
         if line.startswith(_TRACEBACK):

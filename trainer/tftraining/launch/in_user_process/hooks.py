@@ -58,7 +58,8 @@ def arm_before_tensorflow() -> None:
 
 
 def arm() -> None:
-    """Install the training hooks: Keras progress, the leader's connections, GPUs, the release of iterators."""
+    """Install the training hooks: Keras progress, `fit` of Keras 3 for gangs, the leader's connections, GPUs, the
+    release of iterators."""
     global _armed  # noqa: PLW0603  # one process
     if not _armed:
         _armed = True
@@ -70,12 +71,14 @@ def arm() -> None:
 
 def _arm() -> None:
     from . import cache_hook, gpu_hook, iterator_release, keras_hook, leader_hook  # noqa: PLC0415
+    from .keras3 import patches  # noqa: PLC0415
 
     iterator_release.install()
     if page := _environment.get(PROGRESS):
         cache_hook.install(page)
     own = tracker()
     keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
+    patches.install(_environment)
     if own is not None:
         leader_hook.install(own.record_connecting)
         gpu_hook.install(own)

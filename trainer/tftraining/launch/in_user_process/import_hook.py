@@ -13,24 +13,25 @@ Extend = Callable[[Any], None]
 
 
 def after_import(names: frozenset[str], extend: Extend) -> None:
-    """Call `extend` with each module of these names after its execution. `extend` must not raise.
-
-    Register each name only once per process: two finders for one name would call each other for ever.
-    """
-    sys.meta_path.insert(0, _Finder(names, extend))
+    """Call `extend` with each module of these names after its execution, behind those of earlier calls. `extend` must
+    not raise."""
+    for name in names:
+        _finder.extends.setdefault(name, []).append(extend)
+    if _finder not in sys.meta_path:
+        sys.meta_path.insert(0, _finder)
     for name in names & set(sys.modules):
         extend(sys.modules[name])
 
 
 class _Finder:
-    """Meta path finder: lets the other finders find the modules, and wraps their loaders to extend them."""
+    """Meta path finder: lets the other finders find the modules, and wraps their loaders to extend them. There is one:
+    two that know the same name would call each other for ever."""
 
-    def __init__(self, names: frozenset[str], extend: Extend) -> None:
-        self._names = names
-        self._extend = extend
+    def __init__(self) -> None:
+        self.extends: dict[str, list[Extend]] = {}
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self._names:
+        if name not in self.extends:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None) if finder is not self else None
@@ -47,6 +48,10 @@ class _Finder:
 
         def exec_module(module: Any) -> None:
             execute(module)
-            self._extend(module)
+            for extend in self.extends[module.__name__]:
+                extend(module)
 
         loader.exec_module = exec_module
+
+
+_finder = _Finder()

@@ -52,6 +52,7 @@ from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     progress_page,
 )
 from _tftraining.fork_eligibility import UnparsableSource, reason_for_plain_start  # type: ignore[import-not-found]  # noqa: E402
+from _tftraining.keras3 import patches  # type: ignore[import-not-found]  # noqa: E402, F401
 from _tftraining.module_search import ModuleSearch  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.started_state import reason_for_plain_start as reason_of_start  # type: ignore[import-not-found]  # noqa: E402
 from _tftraining.started_state import reason_of_threads  # noqa: E402

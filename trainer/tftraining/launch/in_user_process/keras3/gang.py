@@ -1,0 +1,24 @@
+"""The gang that a strategy of TensorFlow trains with."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def has_several_workers(strategy: Any) -> bool:
+    """Whether this is a MultiWorkerMirroredStrategy with several workers."""
+    if strategy is None or getattr(strategy, "_should_use_with_coordinator", False):
+        return False
+    extended = strategy.extended
+    return bool(extended._in_multi_worker_mode()) and int(extended._num_workers) > 1
+
+
+def gathered(strategy: Any, numbers: list[int]) -> list[list[int]]:
+    """The numbers of each replica of all members: all of them must call it, with as many numbers."""
+    tensorflow = sys.modules["tensorflow"]
+    row = [numbers]
+    values = strategy.experimental_distribute_values_from_function(lambda _: tensorflow.constant(row, "int64"))
+    # Not eager: see member_sums.py.
+    rows = tensorflow.function(lambda each: strategy.gather(each, axis=0))(values)
+    return [list(map(int, each)) for each in rows.numpy()]
