@@ -181,7 +181,7 @@ class Reconciler:
             refused_changes=memory.refused_changes,
             launcher_report=self._launcher_reports.last_report(job.key),
             launcher_silent=self._launcher_reports.is_silent(job.key),
-            storage=self._storage.observe(job),
+            storage=self._storage.observe(job, may_begin=hold is None),
             quota=hold,
         )
 

@@ -6,6 +6,7 @@ No quota controller runs: what removed pods have used is subtracted here by hand
 import time
 
 from tests.control_plane.test_operator_bad_input import set_quota
+from tests.control_plane.test_operator_storage import STORAGE
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 
@@ -59,6 +60,20 @@ def test_a_gang_that_can_never_fit_is_named_and_blocks_nobody(
     gang(new_job, "small", 2).run(count=2)
     use(control_plane, namespace, 0)
     large.wait_for_pods(attempt=1, count=5)
+
+
+def test_a_gang_that_can_never_fit_holds_no_directory(
+    control_plane: ControlPlane, new_job: NewJob, namespace: str
+) -> None:
+    set_quota(control_plane, namespace, pods=3)
+    large = new_job("large", spec__storage=STORAGE, spec__replicaSpecs__worker__replicas=5)
+    large.wait_for("Starting", reason="WaitingForQuota")
+    small = new_job("small", spec__storage=STORAGE)
+    small.run()
+    set_quota(control_plane, namespace, pods=9)
+    large.wait_for("Starting", reason="StorageInUse")
+    release(control_plane, small)
+    large.run(count=5)
 
 
 def test_the_gangs_that_wait_start_by_age(control_plane: ControlPlane, new_job: NewJob, namespace: str) -> None:

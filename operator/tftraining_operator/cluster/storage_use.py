@@ -2,7 +2,8 @@
 
 A job without pods waits while pods of another job write the directory, those of deleted jobs and cleanup pods included.
 Among jobs without pods one that restarts goes first, then the oldest. What a pass was allowed, it keeps until its pods
-are there: another pass may run meanwhile. Jobs that write already are only told. Never ends a job or a pod.
+are there: another pass may run meanwhile. A job that has not begun and waits for its quota holds nothing: another one
+may fit. Jobs that write already are only told. Never ends a job or a pod.
 """
 
 from collections import defaultdict
@@ -28,11 +29,15 @@ class StorageUsers:
         self._pods = pods
         self._wake = wake
         self._allowed: dict[Place, tuple[Key, str]] = {}
+        # The jobs without pods that wait for something else, so that they are in nobody's way.
+        self._out_of_turn: set[Key] = set()
         # The waiting jobs, by the job that each waits for.
         self._waiting: defaultdict[Key, set[Key]] = defaultdict(set)
 
-    def observe(self, job: Job) -> StorageUse:
-        """Who else writes the job's directory. The directory is the job's own from now on if nobody does."""
+    def observe(self, job: Job, may_begin: bool = True) -> StorageUse:
+        """Who else writes the job's directory. The directory is the job's own from now on if nobody does and the job
+        `may_begin`."""
+        self._out_of_turn.discard(job.key)
         raw = self._jobs.get(job.key)
         place = place_of_job(job.key, raw)
         if raw is None or place is None:
@@ -44,7 +49,9 @@ class StorageUsers:
         if holder is not None:
             self._waiting[holder].add(job.key)
             return StorageUse(held=f"{place} is in use by the job {holder.name}")
-        if _wants(raw):
+        if not may_begin and not _has_begun(raw):
+            self._give_way(job.key)
+        elif _wants(raw):
             self._allowed[place] = (job.key, job.uid)
         return StorageUse(shared=self._shared(job, place, writers))
 
@@ -52,10 +59,21 @@ class StorageUsers:
         """Wake the jobs that wait for this one, after a pass over it, unless its pods still write. A job that is gone
         has its directory no longer."""
         if self._jobs.head(key) is None:
-            self._allowed = {place: holder for place, holder in self._allowed.items() if holder[0] != key}
+            self._disallow(key)
+            self._out_of_turn.discard(key)
         if key in self._waiting and not any(map(writes, self._pods.of(key))):
             for each in self._waiting.pop(key):
                 self._wake(each)
+
+    def _give_way(self, key: Key) -> None:
+        """The job creates no pods now: whoever waits for it may go on."""
+        self._disallow(key)
+        self._out_of_turn.add(key)
+        for each in self._waiting.pop(key, ()):
+            self._wake(each)
+
+    def _disallow(self, key: Key) -> None:
+        self._allowed = {place: holder for place, holder in self._allowed.items() if holder[0] != key}
 
     def _first(self, job: Job, raw: Manifest, place: Place) -> Key | None:
         """The job that goes first among those without pods, if it is another one."""
@@ -65,7 +83,7 @@ class StorageUsers:
         if same and known is not None and place_of_job(holder, known) == place and (_wants(known) or _cleans(known)):
             return holder
         self._allowed.pop(place, None)
-        others = [each for each in self._jobs.writing(place) if each != job.key]
+        others = [each for each in self._jobs.writing(place) if each != job.key and each not in self._out_of_turn]
         wanting = {each: known for each in others if (known := self._jobs.get(each)) is not None and _wants(known)}
         first = min(wanting, key=lambda each: _order(wanting[each]), default=None)
         return first if first is not None and _order(wanting[first]) < _order(raw) else None
@@ -102,6 +120,11 @@ def _cleans(raw: Manifest) -> bool:
     return any((each.get("type"), each.get("reason")) == ("Cleaned", "Cleaning") for each in told)
 
 
+def _has_begun(raw: Manifest) -> bool:
+    """Whether the job is between two attempts: another one would spoil what it has written."""
+    return _status(raw).get("phase") in ("Running", "Restarting")
+
+
 def _order(raw: Manifest) -> tuple[bool, str, str]:
-    meta, phase = raw["metadata"], _status(raw).get("phase")
-    return phase not in ("Running", "Restarting"), meta.get("creationTimestamp", ""), meta["uid"]
+    meta = raw["metadata"]
+    return not _has_begun(raw), meta.get("creationTimestamp", ""), meta["uid"]

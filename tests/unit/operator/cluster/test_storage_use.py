@@ -56,8 +56,8 @@ class World:
         self.pods.upsert(ChildStore.lean(made) if lean else made)
         return made
 
-    def use(self, raw: Manifest) -> StorageUse:
-        return self.users.observe(parse_job(raw))
+    def use(self, raw: Manifest, may_begin: bool = True) -> StorageUse:
+        return self.users.observe(parse_job(raw), may_begin)
 
 
 @pytest.fixture
@@ -131,6 +131,24 @@ def test_what_a_job_was_allowed_it_keeps_until_its_pods_are_there(world: World) 
     assert world.use(old).held and not world.use(young).held
 
 
+def test_a_job_that_waits_for_its_quota_lets_a_later_one_go_first(world: World) -> None:
+    large, small = world.job("large", creationTimestamp="2020-05-01T00:00:00Z"), world.job("small")
+    assert not world.use(large).held and world.use(small).held
+    assert not world.use(large, may_begin=False).held and world.woken == ["small"]
+    assert not world.use(small).held
+    assert world.use(large).held, "the pods of the small one may be on their way"
+    world.pod(world.change(small, phase="Succeeded"), "Succeeded")
+    world.users.passed(Key("ml", "small"))
+    assert world.woken == ["small", "large"] and not world.use(large).held
+    assert world.use(world.job("third")).held, "its turn is as before"
+
+
+def test_one_that_has_begun_keeps_its_directory_while_it_waits_for_its_quota(world: World) -> None:
+    begun = world.change(world.job("begun"), phase="Restarting")
+    assert not world.use(begun, may_begin=False).held
+    assert world.use(world.job("other", creationTimestamp="2020-05-01T00:00:00Z")).held
+
+
 def test_a_suspended_job_holds_nothing_and_waits_when_it_is_resumed(world: World) -> None:
     suspended = a_job().storage(**SHARED).set("runPolicy.suspend", True)
     first, second = world.job("a", suspended), world.job("b", suspended)
@@ -188,9 +206,9 @@ def test_a_bucket_is_shared_with_other_namespaces_whose_jobs_are_not_named(world
 def test_nothing_is_kept_of_jobs_and_pods_that_are_gone(world: World) -> None:
     for number in range(3):
         raw = world.job(f"job-{number}", a_job().storage(directory=f"deep/run-{number}"))
-        world.use(raw)
+        world.use(raw, may_begin=number > 0)
         made = world.pod(raw)
         world.pods.discard({**made, "metadata": {**made["metadata"], "resourceVersion": "1000"}})
         world.jobs.forget(parse_job(raw).key)
         world.users.passed(parse_job(raw).key)
-    assert (world.users._allowed, world.pods._at, world.pods._below) == ({}, {}, {})
+    assert (world.users._allowed, world.users._out_of_turn, world.pods._at, world.pods._below) == ({}, set(), {}, {})

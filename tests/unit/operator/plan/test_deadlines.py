@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_operator.model.launcher_report import parse_report
 from tftraining_operator.model.observed import LauncherReport
 
@@ -18,6 +19,7 @@ START = "runPolicy.startDeadlineSeconds"
 STALL = "runPolicy.stallTimeoutSeconds"
 TTL = "runPolicy.ttlSecondsAfterFinished"
 HELD = "container tensorflow: image pull failed (trainer:1): no such image"
+POD_GROUP, VOLCANO = "podgroup/mnist-job-uid", {"apiVersion": "scheduling.volcano.sh/v1beta1"}
 NewJob = Callable[[], JobBuilder]
 BOTH = pytest.mark.parametrize("new_job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
 
@@ -294,14 +296,19 @@ def test_and_where_the_chief_is_lost_and_cannot_come_back() -> None:
     assert cluster.wait(1).run().status.reason == "StartDeadlineExceeded"
 
 
-def test_a_job_of_which_nothing_can_be_made_at_all() -> None:
-    cluster = SimulatedCluster(a_job().set(START, 60))
-    cluster.api.refusals["service/mnist"] = (403, "exceeded quota: services")
+@BOTH
+@pytest.mark.parametrize("child", ["pod/mnist-worker-0", "service/mnist", "networkpolicy/mnist-job-uid", POD_GROUP])
+def test_whatever_object_is_refused_the_wait_for_it_is_as_long(new_job: NewJob, child: str) -> None:
+    cluster = SimulatedCluster(new_job().set("runPolicy.scheduling.podGroup", VOLCANO).set(START, 60))
+    cluster.operator_selector = OperatorSelector("system", {"a": "b"}) if child != POD_GROUP else None
+    cluster.api.refusals[child] = (403, "denied the request: window")
+    cluster.settle()
+    assert (cluster.status.phase, cluster.status.reason) == ("Starting", "CreationRefused")
+    began = cluster.now
     cluster.run_timers()
-    assert cluster.status.reason == "StartDeadlineExceeded"
-    assert cluster.status.message is not None and cluster.status.message.endswith(
-        "service/mnist: exceeded quota: services"
-    )
+    assert (cluster.status.reason, (cluster.now - began).total_seconds()) == ("StartDeadlineExceeded", 60)
+    assert cluster.status.message is not None
+    assert cluster.status.message.endswith(f"{child}: denied the request: window")
 
 
 def test_how_far_it_came_is_told_at_the_end() -> None:
