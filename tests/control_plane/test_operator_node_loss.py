@@ -20,7 +20,7 @@ def training(job: TrainingJob, node: Node) -> str:
     return str(job.run()["job-worker-1"]["metadata"]["uid"])
 
 
-def replaced(job: TrainingJob, old: str) -> None:
+def replaced(job: TrainingJob, old: str, reason: str = "NodeLost") -> None:
     """Wait until worker-1 is another pod, and nobody was charged."""
 
     def another() -> bool:
@@ -33,7 +33,7 @@ def replaced(job: TrainingJob, old: str) -> None:
         status["restarts"]["counted"],
         status["restarts"]["disruptions"],
     ) == (0, 1)
-    assert status["lastRestart"]["reason"] == "NodeLost"
+    assert status["lastRestart"]["reason"] == reason
     wait_until(lambda: "NodeLost" in [event[1] for event in job.events()], "the event")
 
 
@@ -126,7 +126,7 @@ def test_without_the_right_to_read_nodes_the_pods_tell(
     kubeconfig = operator_kubeconfig(control_plane, watch=[f"{namespace}-own"], release=f"own-{namespace}")
     job = TrainingJob(control_plane, f"{namespace}-own")
     with OperatorProcess(kubeconfig, tmp_path, TFTRAINING_NAMESPACES=f"{namespace}-own") as own:
-        job.create({"spec.restartPolicy.mode": "InPlace", "spec.runPolicy": {"nodeLostSeconds": 2}})
+        job.create({"spec.restartPolicy.mode": "InPlace", "spec.runPolicy": {"nodeLostSeconds": 5}})
         old = training(job, node)
         node.delete()
         since = job.raw()["metadata"]["creationTimestamp"]
@@ -135,7 +135,11 @@ def test_without_the_right_to_read_nodes_the_pods_tell(
             {"type": "ContainersReady", "status": "True", "lastTransitionTime": since},
         ]
         job.patch_pod("job-worker-1", {"status": {"conditions": conditions}}, "/status")
-        replaced(job, old)
+        job.wait_for("Running", reason="NodeNotReady")
+        assert "replacing the pod at" in job.status()["message"]
+        path = f"/api/v1/namespaces/{namespace}-own/pods/job-worker-1"
+        control_plane.request("DELETE", path, {"gracePeriodSeconds": 1})  # as Kubernetes evicts it
+        replaced(job, old, "PodDeleted")
         assert "Traceback" not in own.log_text()
         assert "nodes" not in own.log_text()
     job.delete()

@@ -12,6 +12,8 @@ own.
 
 Where the operator may not read nodes, the pods show it: the node controller sets the condition Ready of a silent node's
 pods to False, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
+Nothing tells whether other nodes are ready, so a silent node alone counts as in an outage. Kubernetes evicts pods from
+silent nodes by itself, unless most of them are silent: the overdue deletion is the proof.
 """
 
 from collections.abc import Mapping
@@ -145,7 +147,8 @@ def _shown_by_pod(pod: Pod, patience: int) -> Trouble | None:
     if pod.node_silent_since is not None:
         what = f"node {pod.node} has sent no heartbeat since {clock(pod.node_silent_since)}"
         begun = max(pod.node_silent_since, pod.silence_noticed_at or pod.node_silent_since)
-        return Trouble(what, later(begun, patience))
+        evicted = later(pod.deletion_deadline, patience) if pod.deletion_deadline is not None else None
+        return Trouble(what, earliest(later(begun, OUTAGE * patience), evicted))
     if pod.deletion_deadline is not None:
         what = f"node {pod.node} has not deleted the pod, which was due at {clock(pod.deletion_deadline)}"
         return Trouble(what, later(pod.deletion_deadline, patience), silent=True)

@@ -439,12 +439,35 @@ def namespaced(cluster: SimulatedCluster) -> SimulatedCluster:
     return cluster.run()
 
 
-def test_the_condition_ready_tells_of_a_silent_node(namespaced: SimulatedCluster) -> None:
+def test_a_silent_node_counts_as_in_an_outage_where_nobody_may_read_nodes(namespaced: SimulatedCluster) -> None:
     cluster = namespaced
     cluster.nodes.power_off("node-b")
-    cluster.run().wait(59).run()
+    cluster.run().wait(599).run()
     assert untouched(cluster) and not cluster.step()
     assert recovered(cluster.wait(1).run())
+
+
+def test_what_kubernetes_evicts_from_a_silent_node_is_replaced(namespaced: SimulatedCluster) -> None:
+    cluster = namespaced
+    cluster.nodes.power_off("node-b")
+    cluster.run().wait(300).run()
+    assert untouched(cluster)
+    cluster.delete("worker-1", grace=30).run().wait(89).run()
+    assert node_of(cluster, "worker-1") == "node-b"
+    cluster.wait(1).run()
+    assert node_of(cluster, "worker-1") != "node-b" and cluster.status.restarts.disruptions == 1
+
+
+def test_an_outage_forces_no_pod_where_nobody_may_read_nodes(namespaced: SimulatedCluster) -> None:
+    cluster = namespaced
+    nodes = {node_of(cluster, name) for name in cluster.pods}
+    for name in nodes:
+        cluster.nodes.partition(name)
+    cluster.run().wait(75).run()
+    assert untouched(cluster)
+    for name in nodes:
+        cluster.nodes.reconnect(name)
+    assert untouched(cluster.run().wait(3600).run())
 
 
 def test_a_silent_node_that_is_heard_of_again(namespaced: SimulatedCluster) -> None:

@@ -172,10 +172,11 @@ def test_a_pod_on_a_node_that_is_gone_or_out_of_service_is_given_up_at_once(
     assert trains_anew(cluster.run().wait(seconds).run())
 
 
-def test_where_nobody_may_read_nodes_the_pod_tells(job: JobBuilder) -> None:
+def test_where_nobody_may_read_nodes_the_overdue_deletion_tells(job: JobBuilder) -> None:
     cluster = left_on_a_dead_node(job)
     cluster.api.nodes_readable = False
-    assert trains_anew(cluster.run().wait(60).run())
+    assert owners(cluster.run().wait(89).run()) == {"job-uid"}
+    assert trains_anew(cluster.wait(1).run())
 
 
 def test_whose_node_is_well_is_never_forced(job: JobBuilder) -> None:
