@@ -34,7 +34,7 @@ def replaced(job: TrainingJob, old: str, reason: str = "NodeLost") -> None:
         status["restarts"]["disruptions"],
     ) == (0, 1)
     assert status["lastRestart"]["reason"] == reason
-    wait_until(lambda: "NodeLost" in [event[1] for event in job.events()], "the event")
+    wait_until(lambda: reason in [event[1] for event in job.events()], "the event")
 
 
 @pytest.mark.parametrize("mode", ["InPlace", "Recreate"])
