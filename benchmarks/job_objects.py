@@ -101,7 +101,9 @@ def a_job(name: str, workers: int) -> Manifest:
 
 
 def _first_step(namespace: str, name: str, workers: int) -> Step:
-    raw = changed(a_job(name, workers), {"metadata.namespace": namespace, "metadata.uid": UID})
+    """The first step with pods: the status has their Keras by then."""
+    stored = {"metadata.namespace": namespace, "metadata.uid": UID, "status": {"keras": "Own"}}
+    raw = changed(a_job(name, workers), stored)
     return plan(parse_job(raw), Observed(), datetime.now(UTC), "operator-image", ASKER)
 
 

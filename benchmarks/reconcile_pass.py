@@ -34,6 +34,9 @@ from tftraining_operator.plan.step import Step
 MIB = 1024 * 1024
 
 
+BEFORE_PODS = {"keras": "Own"}  # what the status of a job has when its pods are created
+
+
 class Accepting:
     """A stand-in for the API server: accepts every creation, answers as the API server does, and stores nothing."""
 
@@ -55,6 +58,7 @@ class Job:
 
     def __init__(self, workers: int) -> None:
         self._cluster = SimulatedCluster(JobBuilder().in_place().workers(workers).storage())
+        self._cluster.api.job["status"] = dict(BEFORE_PODS)
         self._children = _children(Accepting())
         self._create()
 
@@ -137,6 +141,7 @@ def costs(workers: int, times: int) -> dict[str, float]:
 def memory_mib(workers: int) -> float:
     """The peak growth of the resident set while the job's pods are created, in MiB."""
     cluster = SimulatedCluster(JobBuilder().in_place().workers(workers).storage())
+    cluster.api.job["status"] = dict(BEFORE_PODS)
     job, children = parse_job(cluster.api.job), _children(Accepting())
     before = _highest()
     asyncio.run(children.create(job, plan(job, children.observe(job), cluster.now, IMAGE)))

@@ -3,7 +3,8 @@
 The status is written first, because it holds the intent (a new attempt, a charge, the end): after a crash the next pass
 carries the intent out, and the API server rejects a pass on an outdated job (409) before that pass changes anything.
 A pass that writes no status reads the job again before it touches a child: nothing else detects an outdated job.
-A new job has no intent to lose: its children are created before its first status write.
+A new job without launchers has no intent to lose: its children are created before its first status write. The intent
+of one with launchers is its Keras (see plan/keras.py).
 """
 
 import asyncio
@@ -35,7 +36,15 @@ from tftraining_operator.model.observed import Observed, QuotaHold, Refusal
 from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of, told
 from tftraining_operator.plan.look_first import must_look
-from tftraining_operator.plan.status_writes import Path, dropped_fields, due, is_progress, is_written, longest_delay
+from tftraining_operator.plan.status_writes import (
+    KERAS,
+    Path,
+    dropped_fields,
+    due,
+    is_progress,
+    is_written,
+    longest_delay,
+)
 from tftraining_operator.plan.step import Planner, Step
 
 logger = logging.getLogger(__name__)
@@ -183,6 +192,7 @@ class Reconciler:
             launcher_silent=self._launcher_reports.is_silent(job.key),
             storage=self._storage.observe(job, may_begin=hold is None),
             quota=hold,
+            keras_dropped=KERAS in memory.dropped,
         )
 
     async def _decide(self, job: Job, observed: Observed, now: datetime) -> Step:

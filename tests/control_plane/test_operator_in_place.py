@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
-from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.jobs import JOBS, NewJob, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
@@ -78,6 +78,17 @@ def test_pods_meet_the_restricted_standard_and_share_a_secret(new_job: NewJob, o
         assert backups["emptyDir"] == {"medium": "Memory", "sizeLimit": str(1024**3)}
     assert secret["data"]["key"] not in operator.log_text()
     assert secret["data"]["key"] not in json.dumps(job.events())
+
+
+def test_the_choice_of_keras_is_stored_before_the_first_pod(new_job: NewJob, operator: OperatorProcess) -> None:
+    job = new_job("digits", spec__restartPolicy={"mode": "InPlace"}, spec__launcher={"keras": "Unpatched"})
+    job.wait_for_pods(attempt=1)
+    before = job.plane.request("GET", f"/api/v1/namespaces/{job.namespace}")["metadata"]["resourceVersion"]
+    seen = job.plane.watched(JOBS.format(job.namespace), before)
+    stored = min(int(each["metadata"]["resourceVersion"]) for each in seen if "keras" in each["status"])
+    created = [int(pod["metadata"]["resourceVersion"]) for pod in job.pods().values()]
+    assert stored < min(created)
+    assert (job.status()["keras"], job.keras()) == ("Unpatched", ["Unpatched"] * 2)
 
 
 def test_progress_and_restarts_in_place_are_told(

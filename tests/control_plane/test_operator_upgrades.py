@@ -108,6 +108,7 @@ LATER_FIELDS = {
         "status.progress.backupReason",
     ),
     "exactness": ("spec.launcher.memoryBackup.exactness", "status.progress.backup.resumesAt"),
+    "keras": ("spec.launcher.keras", "status.keras"),
 }
 
 
@@ -217,6 +218,34 @@ def test_a_definition_without_the_place_where_a_restart_resumes_repeats_no_write
     assert told.count(("Warning", "ResumedTrainingDiffers")) == 1
 
 
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("define", ["keras"], indirect=True)
+def test_jobs_that_began_without_a_record_of_their_keras_keep_legacy_keras_to_their_end(
+    new_job: NewJob, operator: OperatorProcess, define: Callable[[bool], None]
+) -> None:
+    """The definition is upgraded later than the operator: one job runs then, another one is suspended."""
+    define(True)
+    runs, rests = older_job(new_job, "keras"), launched_job(new_job, "rests")
+    for job in (runs, rests):
+        job.run()
+        assert job.keras() == [None, None] and "keras" not in job.status()
+        assert job.condition("LegacyKeras")["status"] == "True"
+    rests.patch({"spec": {"runPolicy": {"suspend": True}}})
+    rests.wait_for("Suspended")
+    wait_until(lambda: not rests.pods(), "its pods are gone")
+    define(False)
+    wait_until(lambda: has_default(runs, "keras"), "the newer definition is served")
+    operator.kill()
+    operator.start()
+    runs.remove_pod(f"{runs.name}-worker-1")
+    runs.run()
+    rests.patch({"spec": {"runPolicy": {"suspend": False}}})
+    rests.run(attempt=2)
+    assert runs.keras() == rests.keras() == [None, None]
+    assert rests.status()["keras"] == "Legacy"
+    assert launched_job(new_job, "new").keras() == ["Own", "Own"]
+
+
 TIME = "2026-03-01T12:00:05Z"
 # A status with every field that the two tests below take away.
 FULL_STATUS: dict[str, Any] = {
@@ -233,6 +262,7 @@ FULL_STATUS: dict[str, Any] = {
         "step": 5, "checkpoint": 3, "updatedTime": TIME, "backupReason": "r", "backup": {"step": 4, "bytes": 8},
     },
     "history": {"startTime": TIME, "steps": [1], "seconds": [0.5]},
+    "keras": "Own",
     "failure": {"pod": "p", "exitCode": 1},
 }  # fmt: skip
 SOME = ("attempt", "startTime", "acceptedTemplates")
@@ -344,8 +374,8 @@ def older_job(new_job: NewJob, field: str = "memoryBackup") -> TrainingJob:
     return job
 
 
-def launched_job(new_job: NewJob) -> TrainingJob:
+def launched_job(new_job: NewJob, name: str = "launched") -> TrainingJob:
     """A job with launchers, whose pods are there."""
-    job = new_job("launched", spec__restartPolicy={"mode": "InPlace"})
+    job = new_job(name, spec__restartPolicy={"mode": "InPlace"})
     job.wait_for_pods(attempt=1)
     return job

@@ -153,7 +153,7 @@ def passes(operator: OperatorProcess) -> float:
 
 
 class Jobs:
-    """A training with launchers, one without, a suspended one and one that has ended."""
+    """A training with launchers, one without, suspended ones that have run or not, and one that has ended."""
 
     def __init__(self, plane: ControlPlane, launcher: ChiefLauncher) -> None:
         plane.create_namespace(NAMESPACE)
@@ -161,6 +161,7 @@ class Jobs:
             "in-place": {"spec.restartPolicy": {"mode": "InPlace"}},
             "recreate": {},
             "suspended": {"spec.runPolicy": {"suspend": True}},
+            "rests": {"spec.restartPolicy": {"mode": "InPlace"}},
             "succeeded": {},
         }
         self._jobs = {name: TrainingJob(plane, NAMESPACE, name) for name in changes}
@@ -168,8 +169,12 @@ class Jobs:
             job.create(changes[name])
         self._jobs["in-place"].wait_for_pods(1)
         self._jobs["in-place"].place_pod("in-place-worker-0", launcher.ip)
-        for name in ("in-place", "recreate", "succeeded"):
+        for name in ("in-place", "recreate", "rests", "succeeded"):
             self._jobs[name].run()
+        self._keras = self._jobs["rests"].keras()
+        self._jobs["rests"].patch({"spec": {"runPolicy": {"suspend": True}}})
+        self._jobs["rests"].wait_for("Suspended")
+        wait_until(lambda: not self._jobs["rests"].pods(), "its pods are gone")
         self._jobs["succeeded"].succeed_pod("succeeded-worker-0")
         self._jobs["succeeded"].wait_for("Succeeded")
         wait_until(lambda: len(self._jobs["succeeded"].pods()) == 1, "the other worker is removed")
@@ -181,7 +186,8 @@ class Jobs:
         for name, job in self._jobs.items():
             status = job.status()
             restarts = status.get("restarts", {}).get("counted", 0)
-            found[name] = (status["phase"], status.get("attempt"), restarts, uids(job))
+            keras = job.keras() if name == "in-place" else []
+            found[name] = (status["phase"], status.get("attempt"), restarts, uids(job), keras)
         return found
 
     def lose_a_pod(self) -> None:
@@ -195,6 +201,14 @@ class Jobs:
         assert after["in-place-worker-0"] == before["in-place-worker-0"], "only the lost pod is replaced"
         assert after["in-place-worker-1"] != before["in-place-worker-1"]
         job.wait_for("Running")
+        assert job.keras() == self._keras, "it has the Keras with which it began"
+
+    def resume(self) -> None:
+        """A job that was suspended under the earlier version goes on with the Keras with which it began."""
+        job = self._jobs["rests"]
+        job.patch({"spec": {"runPolicy": {"suspend": False}}})
+        job.run(attempt=2)
+        assert job.keras() == self._keras
 
 
 def unchanged(operator: OperatorProcess, state: Callable[[], dict[str, object]], before: dict[str, object]) -> None:
@@ -237,6 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             unchanged(operator, jobs.state, state)
             jobs.lose_a_pod()
             print(f"{version.name} leads: all jobs have kept their pods, and a lost pod is replaced", flush=True)
+        jobs.resume()
         read(operator)
     return 0
 

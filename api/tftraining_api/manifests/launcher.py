@@ -18,6 +18,7 @@ from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.manifests.security import container_security
 from tftraining_api.manifests.storage import mounted_directory
 from tftraining_api.manifests.tf_config import described
+from tftraining_api.model import keras
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import (
     ANNOTATION_ORDERS,
@@ -143,6 +144,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "proven": job.status.proven,
         **memory_backup.settings(job.status, spec, replica, container),
         **code.settings(spec.code),
+        **({} if (told := keras.told(job.status)) is None else {"keras": told}),
     }
     # Escaped: the kubelet would expand a $( in a path as a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}

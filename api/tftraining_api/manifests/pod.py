@@ -15,9 +15,11 @@ from tftraining_api.manifests.pod_group import membership
 from tftraining_api.manifests.security import container_security, pod_security
 from tftraining_api.manifests.storage import job_directory, storage_mounts, storage_volumes
 from tftraining_api.manifests.tf_config import tf_config
+from tftraining_api.model import keras
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import (
     ANNOTATION_GANG,
+    ANNOTATION_KERAS,
     ANNOTATION_ORDERS,
     ANNOTATION_RESTARTED_AT,
     ANNOTATION_SPEC,
@@ -100,6 +102,8 @@ def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     }
     if spec.in_place:
         ours[ANNOTATION_ORDERS] = spec_updates.written(spec)
+    if (told := keras.told(job.status)) is not None:
+        ours[ANNOTATION_KERAS] = told
     annotations = {**(own.get("annotations") or {}), **group.annotations, **queue.annotations, **ours}
     return {**metadata, "annotations": annotations}
 
@@ -164,9 +168,9 @@ def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
     env += [
         {"name": name, "value": str(len(spec.trainers))} for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")
     ]
-    if largest_gang(job.status, spec) > 1 and not spec.in_place:
-        # Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585). A launcher
-        # sets the variable itself, if tf_keras is installed.
+    if largest_gang(job.status, spec) > 1 and not spec.in_place and keras.told(job.status) is None:
+        # Without hooks, Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue
+        # 20585). A job that has had launchers keeps the Keras that they gave it.
         env.append({"name": "TF_USE_LEGACY_KERAS", "value": "1"})
     # Without buffering log lines appear at once, and the termination message is complete.
     env.append({"name": "PYTHONUNBUFFERED", "value": "1"})

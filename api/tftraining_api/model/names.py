@@ -20,6 +20,8 @@ LABEL_ATTEMPT = f"{GROUP}/attempt"
 ANNOTATION_GANG = f"{GROUP}/gang"
 ANNOTATION_SPEC = f"{GROUP}/spec"
 ANNOTATION_ORDERS = f"{GROUP}/orders"
+# Of a pod: status.keras of its job when the operator created the pod.
+ANNOTATION_KERAS = f"{GROUP}/keras"
 # Of a job: a new value asks for one restart of the gang, as `kubectl rollout restart` does for a Deployment. Of a pod:
 # the value that its job had when the operator created the pod.
 ANNOTATION_RESTARTED_AT = f"{GROUP}/restartedAt"

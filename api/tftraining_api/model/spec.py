@@ -133,6 +133,7 @@ class LauncherSpec(Frozen, frozen=True):
     member_timeout_seconds: float = 3
     image: str | None = None
     memory_backup: MemoryBackup = _MEMORY_BACKUP
+    keras: Literal["Auto", "Legacy", "Unpatched"] = "Auto"
 
 
 class PodGroup(Frozen, frozen=True):
@@ -237,13 +238,14 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
 
     @cached_property
     def fingerprint(self) -> str:
-        """The annotation with a hash of everything that pods are made from, except their number.
+        """The annotation with a hash of everything that pods are made from, except their number, and launcher.keras,
+        which later pods get from the status.
 
         Defaults are left out, so that a version of the operator with more fields computes the same hash.
         """
         roles = {role: (own.port, own.template) for role in ROLES if (own := self.role(role)) is not None}
         backup = self.launcher.memory_backup
-        launcher = msgspec.structs.replace(self.launcher, memory_backup=_MEMORY_BACKUP)
+        launcher = msgspec.structs.replace(self.launcher, memory_backup=_MEMORY_BACKUP, keras="Auto")
         template_hash = (self.restart_policy.mode, self.template, roles, self.storage, launcher)
         scheduling = self.run_policy.scheduling or Scheduling()
         rules, alone = self.restart_policy.rules, self.restart_scope == "Pod"

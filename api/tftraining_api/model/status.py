@@ -11,6 +11,8 @@ from tftraining_api.model.indexes import chosen
 from tftraining_api.model.spec import Frozen, JobSpec, Storage
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
+# What the launchers do about Keras (see tftraining_api/model/keras.py).
+Keras = Literal["Own", "Legacy", "Unpatched"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 REFUSED_WRITE = " was refused: "
 MEMORY_BACKUP, OOM_KILLED = "MemoryBackup", "OOMKilled"  # a condition, and a reason of it
@@ -224,6 +226,7 @@ class Status(Frozen, frozen=True):
     memory_backup_off: str | None = None
     history: History | None = None
     code: CodeStatus | None = None
+    keras: Keras | None = None
 
     @property
     def terminal(self) -> bool:
@@ -270,8 +273,8 @@ class Status(Frozen, frozen=True):
 
 
 def largest_gang(status: Status, spec: JobSpec) -> int:
-    """The largest number of chiefs and workers that the job has had or may have. The choice of Keras 2 or 3 depends on
-    it, and must not change between checkpoints."""
+    """The largest number of chiefs and workers that the job has had or may have. Whether legacy Keras is needed
+    depends on it, and must not change between checkpoints."""
     chief, worker = spec.role(CHIEF), status.replicas.get(WORKER)
     ever = (worker.highest + 1 if worker else 0) + (1 if chief else 0)
     return max(len(spec.trainers), ever, 2 if spec.min_replicas is not None else 1)

@@ -23,6 +23,7 @@ from tftraining_api.manifests.pod import pod
 from tftraining_api.manifests.storage import job_directory
 from tftraining_api.manifests.tf_config import tf_config
 from tftraining_api.model.job import Job, parse_job
+from tftraining_api.model.keras import decided
 from tftraining_api.model.names import CONTAINER, Replica
 from tftraining_api.model.quantity import in_bytes
 from tftraining_api.model.spec import JobSpec
@@ -133,11 +134,13 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
             f"another controller runs this job (spec.runPolicy.managedBy: {job.managed_by}), so nothing would run: "
             "remove the field"
         )
-    storage = job.spec.storage
     # Without pods to recreate, launchers restart programs in place in every mode.
     spec = msgspec.structs.replace(
         job.spec, restart_policy=msgspec.structs.replace(job.spec.restart_policy, mode="InPlace")
     )
+    status = msgspec.structs.replace(job.status, keras=decided(spec, job.status))
+    job = msgspec.structs.replace(job, status=status)
+    storage = spec.storage
     directory = workdir / (storage.directory or job.key.name) if storage else None
     return LocalJob(job, spec, directory, config_maps or {})
 

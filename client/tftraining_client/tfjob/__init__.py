@@ -18,6 +18,10 @@ from tftraining_client.tfjob.templates import DEFAULT_PORT, RoleTemplate, role_t
 GROUP, KIND = "kubeflow.org", "TFJob"
 API_VERSION, OUR_KIND = "tftraining.dev/v1", "TFTrainingJob"
 LONGEST_NAME = 51
+KERAS = (
+    "a program of Keras 2 that says tf.keras gets Keras 3 from TensorFlow 2.16 on: with tf_keras in the image and "
+    "spec.launcher.keras: Legacy it runs as it is"
+)
 # Written by Arena's chart, for Helm and for `arena list`.
 ARENA_LABELS = ("app", "chart", "release", "heritage", "createdBy", "app.kubernetes.io/managed-by")
 DROPPED_ANNOTATIONS = (
@@ -54,6 +58,8 @@ def convert(tfjob: Json, entrypoint: Sequence[str] = (), gang_scheduler: str | N
     storage, converted = take_storage(templates, name, notes)
     schedulers = {str(each.template["spec"].get("schedulerName") or "") for each in converted}
     gang_size = sum(each.count for each in roles if each.role != "evaluator")
+    if gang_size > 1:
+        notes.add("spec.tfReplicaSpecs", KERAS)
     parts = {
         "storage": storage,
         "restartPolicy": restart_policy(roles, policy, notes),

@@ -10,6 +10,7 @@ import msgspec
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.names import (
     ANNOTATION_GANG,
+    ANNOTATION_KERAS,
     ANNOTATION_ORDERS,
     ANNOTATION_RESTARTED_AT,
     ANNOTATION_SPEC,
@@ -102,6 +103,7 @@ class Pod(Frozen, frozen=True):
     * `spec_updates` is the annotation that tells its launcher of spec changes; empty for a pod without one.
     * `unremoved_since` is the time of a deletion without a grace period that should have removed the pod at once: no
       finalizer delays the removal.
+    * `keras` is status.keras of its job when the pod was created; empty for the rule of earlier versions.
     * `restarted_at` is the request for a restart that the pod was created after; None for a pod of an earlier version.
     * `silence_noticed_at` is when this operator saw that the node is silent (set in cluster/child_store.py).
     * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
@@ -119,6 +121,7 @@ class Pod(Frozen, frozen=True):
     gang: str = ""
     template_hash: str = ""
     spec_updates: str = ""
+    keras: str = ""
     restarted_at: str | None = None
     phase: str = "Pending"
     reason: str = ""
@@ -262,7 +265,8 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
     first after a start of the operator; `launcher_silent` means that the launcher does not answer. `nodes` are the
     nodes of the pods; None if the operator may not read nodes. `leftovers` are children of an earlier job of the same
     name; `earlier` are those of its pods that are being deleted. `unreadable` names a child of the job that this
-    version cannot read, and the reason.
+    version cannot read, and the reason. `keras_dropped`: the API server's definition of the resource, older than the
+    operator, has dropped status.keras from the answer.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -277,6 +281,7 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
     unreadable: str = ""
     storage: StorageUse = StorageUse()
     quota: QuotaHold | None = None
+    keras_dropped: bool = False
 
     @cached_property
     def replicas(self) -> tuple[Pod, ...]:
@@ -360,6 +365,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         gang=annotations.get(ANNOTATION_GANG, ""),
         template_hash=annotations.get(ANNOTATION_SPEC, ""),
         spec_updates=annotations.get(ANNOTATION_ORDERS, ""),
+        keras=annotations.get(ANNOTATION_KERAS, ""),
         restarted_at=annotations.get(ANNOTATION_RESTARTED_AT),
         phase=status.get("phase", "Pending"),
         reason=(status.get("reason") or init[0])[:LONGEST_REASON],

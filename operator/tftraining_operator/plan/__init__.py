@@ -24,6 +24,7 @@ The files, in the order in which to read them
     incident                      what went wrong, and whose fault it was
     restart, restart_policy       spec.restartPolicy: new pods, rules, budget, back-off
     restart_request               the annotation that asks for a restart
+    keras                         which Keras the programs get, before the first pod
     assemble, readiness           the pods that are missing, and why a gang is not complete
     spec_updates                  a changed number of workers, and other updates that running launchers take
     launcher_report, resumption   what the chief's launcher says, in the status

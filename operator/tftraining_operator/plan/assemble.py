@@ -12,6 +12,7 @@ import msgspec
 from tftraining.launch.roles import OUTSIDE_GANG
 from tftraining_api.manifests.pod import PodManifests
 from tftraining_api.manifests.service import service
+from tftraining_api.model.keras import has_begun
 from tftraining_api.model.names import Replica
 from tftraining_api.model.status import Status
 from tftraining_operator.model.conditions import with_condition
@@ -75,9 +76,17 @@ def _wanted(context: Context, draft: Draft, wait: datetime | None) -> tuple[Repl
     gang, observed = draft.gang, context.observed
     if gang.stale or observed.leftovers or observed.storage.held or observed.quota is not None:
         return ()
+    if not _is_keras_stored(context, draft):
+        return ()
     evaluators = gang.missing_evaluators if _evaluator_due(context) is None else ()
     wanted = (*(gang.missing if wait is None else ()), *evaluators)
     return wanted[:1] if observed.refusal and only_one(observed.refusal) else wanted
+
+
+def _is_keras_stored(context: Context, draft: Draft) -> bool:
+    """Whether the API server's answer has status.keras, or the job has begun without it (see plan/keras.py)."""
+    stored = context.job.status
+    return stored.keras == draft.status.keras or has_begun(stored, context.observed.replicas)
 
 
 def _evaluator_due(context: Context) -> datetime | None:

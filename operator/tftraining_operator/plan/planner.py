@@ -24,6 +24,7 @@ from tftraining_operator.plan.end import reject_spec
 from tftraining_operator.plan.evaluator import replace_evaluator
 from tftraining_operator.plan.gang import accepted_templates, answered_request, attempt_of
 from tftraining_operator.plan.interrupted_deletions import finish_deletions
+from tftraining_operator.plan.keras import decide_keras
 from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
 from tftraining_operator.plan.memory_backup import (
@@ -84,6 +85,10 @@ def _to_suspend(context: Context, _: Draft) -> bool:
 
 def _with_launchers(context: Context, _: Draft) -> bool:
     return context.spec.in_place
+
+
+def _without_keras(context: Context, _: Draft) -> bool:
+    return context.spec.in_place and context.job.status.keras is None
 
 
 def _with_report(_: Context, draft: Draft) -> bool:
@@ -158,6 +163,7 @@ ACTIVE = (
     Stage(check_launcher_result, _with_launchers),
     Stage(turn_off_after_oom, _after_oom_kill),
     Stage(restart_what_failed),
+    Stage(decide_keras, _without_keras),
     Stage(assemble),
     Stage(announce_backups, _with_backup),
     Stage(warn_of_shared_storage, _with_shared_storage),

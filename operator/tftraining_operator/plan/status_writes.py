@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from tftraining_api.model.job import Job, dump_status
+from tftraining_api.model.keras import LEGACY
 from tftraining_api.model.status import Progress, Status
 
 COUNTS_INTERVAL = timedelta(seconds=1)
@@ -22,6 +23,7 @@ PROGRESS_WRITES = 15
 # The names that lead to a field of a status; ITEM stands for every item of a list.
 Path = tuple[str, ...]
 ITEM = "*"
+KERAS: Path = ("keras",)
 _EPOCH = datetime.min.replace(tzinfo=UTC)
 
 
@@ -47,9 +49,11 @@ def _turn(training: int) -> timedelta:
 
 def is_written(old: Status, new: Status, dropped: frozenset[Path] = frozenset()) -> bool:
     """Whether there is nothing to write, not counting the `dropped` fields. The history is written with the progress
-    and never alone; the last answered request for a restart, which the pods tell, with anything else."""
+    and never alone; the last answered request for a restart, which the pods tell, with anything else, and so is the
+    Keras of a job that an earlier version has begun."""
     restarts = msgspec.structs.replace(new.restarts, restarted_at=old.restarts.restarted_at)
-    new = msgspec.structs.replace(new, history=old.history, restarts=restarts)
+    keras = old.keras if old.replicas and new.keras == LEGACY else new.keras
+    new = msgspec.structs.replace(new, history=old.history, restarts=restarts, keras=keras)
     return new == old or (bool(dropped) and _without(dump_status(new), dropped) == _without(dump_status(old), dropped))
 
 
@@ -95,11 +99,13 @@ def _progress_due(job: Job, new: Progress | None, written: datetime, share: time
 def can_wait(old: Status, new: Status) -> bool:
     """Whether nothing is lost if the new status is not written now.
 
-    A new job has no past that a crash could lose: it gets its children first, and is described after them.
+    A new job has no past that a crash could lose: it gets its children first, and is described after them. With
+    launchers it has a Keras, without whose record there are no pods.
     """
     if new.reason == "PodsNotReady" != old.reason:
         return False  # this tells the waiting user why the training does not start
-    return (old.phase, new.phase) == ("Pending", "Starting") or _only_counts(old, new)
+    begins = (old.phase, new.phase) == ("Pending", "Starting") and old.keras == new.keras
+    return begins or _only_counts(old, new)
 
 
 def _only_counts(old: Status, new: Status) -> bool:

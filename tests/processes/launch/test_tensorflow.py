@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.launchers.gang import LocalGang
 from tests.support.launchers.harness import Harness, stderr, until
 from tests.support.launchers.wrappers import WRAPPERS
 from tests.support.ports import free_ports
@@ -67,6 +68,14 @@ async def harness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     harness = Harness(tmp_path)
     yield harness
     await harness.close()
+
+
+WHICH_KERAS = """
+import os
+import tensorflow as tf
+asked = "TF_USE_LEGACY_KERAS=1" if os.environ.get("TF_USE_LEGACY_KERAS") == "1" else "no request"
+print(f"{tf.keras.layers.Dense.__module__.partition('.')[0]}, {asked}, {os.environ.get('TFTRAINING_KERAS', 'patched')}")
+"""
 
 
 def script(harness: Harness, text: str) -> str:
@@ -170,18 +179,25 @@ async def test_fit_of_keras_3_with_two_workers_has_its_own_kind(harness: Harness
 
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("warm", [False, True])
-async def test_legacy_keras_is_granted_to_a_gang(
-    harness: Harness, warm: bool, capfd: pytest.CaptureFixture[str]
-) -> None:
-    text = "import tensorflow as tf; print(tf.keras.__name__, __import__('os').environ['TF_USE_LEGACY_KERAS'])"
-    environment = {**ENVIRONMENT, **legacy_keras.request(ENVIRONMENT, 2)}
-    program = harness.make(sys.executable, script(harness, text), warm=warm)
-    await program.prepare(environment)
-    await program.start(environment, harness.on_exit)
-    ended = await harness.end(program, PATIENCE)
-    assert "tf_keras" in ended.lines[-1]
-    await harness.close()
-    assert legacy_keras.APPLIED in capfd.readouterr().err
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("Own", "keras, no request, patched"),
+        ("Legacy", "tf_keras, TF_USE_LEGACY_KERAS=1, Unpatched"),
+        ("Unpatched", "keras, no request, Unpatched"),
+    ],
+)
+def test_the_programs_of_a_gang_get_the_keras_of_their_job(tmp_path: Path, kind: str, found: str, warm: bool) -> None:
+    gang = LocalGang(tmp_path, {"worker": 2}, keras=kind, warmStart=warm)
+    program = tmp_path / "train.py"
+    program.write_text(WHICH_KERAS)
+    gang.command = [sys.executable, str(program)]
+    with gang:
+        gang.start()
+        assert set(gang.wait(PATIENCE).values()) == {0}, gang.describe()
+    for name in gang.names:
+        assert found in gang.log(name).splitlines()
+        assert (legacy_keras.APPLIED in gang.log(name)) == (kind == "Legacy")
 
 
 @pytest.mark.parametrize("warm", [False, True])

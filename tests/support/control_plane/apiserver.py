@@ -122,6 +122,14 @@ class ControlPlane:
                 raise WriteRefused(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
         return document
 
+    def watched(self, path: str, version: str, seconds: int = 1) -> list[dict[str, Any]]:
+        """The events of a watch from that version on: each object as it was then, the past included."""
+        query = f"{path}?watch=true&resourceVersion={version}&timeoutSeconds={seconds}"
+        request = urllib.request.Request(self.url + query, headers={"Authorization": f"Bearer {self._token}"})
+        context = ssl.create_default_context(cafile=self.ca)
+        with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+            return [json.loads(line)["object"] for line in answer]
+
     def create_namespace(self, name: str) -> None:
         """Create a namespace and its service account `default`, without which no pod is admitted."""
         self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})

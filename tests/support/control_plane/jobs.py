@@ -4,6 +4,7 @@ becomes of each pod.
 It must never write what the operator writes: neither the job's status nor a child, but for the pods' own status.
 """
 
+import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -119,6 +120,12 @@ class TrainingJob:
                 for name, pod in self.pods().items()
             }
             raise AssertionError(f"{error}: the pods are {pods}, the status is {self.status()}") from None
+
+    def keras(self) -> list[str | None]:
+        """What the launcher of each pod is told of Keras, by the pods' names."""
+        environments = [pod["spec"]["containers"][0]["env"] for _, pod in sorted(self.pods().items())]
+        settings = [{each["name"]: each.get("value") for each in one}["TFTRAINING_LAUNCHER"] for one in environments]
+        return [json.loads(each).get("keras") for each in settings]
 
     def run(self, attempt: int = 1, count: int = 2) -> dict[str, Manifest]:
         """Wait for the pods of the attempt, let them all run, wait for the phase Running; return the pods."""

@@ -71,6 +71,7 @@ class LocalGang:
             "terminationMessage": str(self.place / f"message-{name}"),
             "warmStart": False,
             "terminationGraceSeconds": 1,
+            "keras": "Own",
             **self.options,
             **options,
         }

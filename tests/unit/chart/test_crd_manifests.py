@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -95,8 +96,12 @@ def for_each(count: int, check: Callable[[Manifest], None]) -> None:
 
 
 def planned(manifest: Manifest) -> Step:
-    """The operator's first step for the manifest, with its pods built."""
-    step = plan(parse_job({**manifest, "metadata": {**manifest["metadata"], **STORED}}), Observed(), NOW, "operator:1")
+    """The operator's step for the manifest that may create pods, with these built: the one after the status of a job
+    with launchers has its Keras."""
+    job = parse_job({**manifest, "metadata": {**manifest["metadata"], **STORED}})
+    step = plan(job, Observed(), NOW, "operator:1")
+    if step.status.keras is not None and step.patch_condition is None:
+        step = plan(msgspec.structs.replace(job, status=step.status), Observed(), NOW, "operator:1")
     for pod in islice(step.create_pods, PODS):
         json.dumps(pod)
     return step

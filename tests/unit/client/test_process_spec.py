@@ -248,3 +248,13 @@ def test_a_tf_config_that_no_process_could_be_told_is_refused_as_in_a_cluster(
     problem = parse_job({**job, "metadata": {**job["metadata"], "namespace": "default", "uid": "u"}}).problem
     assert problem is not None and str(refused.value) == problem.message
     assert "TF_CONFIG of worker-4999 would have 2" in problem.message and said in problem.message
+
+
+@pytest.mark.parametrize(("asked", "kind"), [("Auto", "Own"), ("Legacy", None), ("Unpatched", "Unpatched")])
+def test_the_choice_of_keras_is_that_of_a_new_job_in_a_cluster(tmp_path: Path, asked: str, kind: str | None) -> None:
+    changes = {"spec.launcher.keras": asked, "spec.restartPolicy.mode": "Recreate"}
+    local = local_job(validate(changed(minimal(), changes)), tmp_path)
+    with Ports() as ports:
+        spec = process_spec(local, allocate(local, ports, tmp_path), local.replicas[0], {})
+    assert json.loads(spec.environment["TFTRAINING_LAUNCHER"]).get("keras") == kind
+    assert "TF_USE_LEGACY_KERAS" not in spec.environment

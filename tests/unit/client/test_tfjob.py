@@ -62,6 +62,13 @@ def test_the_claim_of_all_roles_becomes_the_storage() -> None:
     assert [each["name"] for each in spec("volcano")["template"]["spec"]["volumes"]] == ["data"]
 
 
+def test_a_gang_is_told_what_a_program_of_keras_2_needs() -> None:
+    assert any("spec.launcher.keras: Legacy" in note.text for note in converted("workers").notes)
+    alone = tfjob("workers")
+    alone["spec"]["tfReplicaSpecs"]["Worker"]["replicas"] = 1
+    assert not any("spec.launcher.keras" in note.text for note in convert(alone).notes)
+
+
 def test_a_claim_of_another_container_stays_a_volume_too() -> None:
     raw = tfjob("workers")
     pod = raw["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]

@@ -45,7 +45,7 @@ PROOFS = {
     "a peer hangs": "processes/launch/test_member_timeout.py",
     "a pod never starts": f"{PLAN}/test_deadlines.py",
     "`workertemp_*` directories": f"{PLAN}/test_workertemp_cleanup.py",
-    "Keras 3 `fit` with two workers": "unit/api/test_pod_manifest.py",
+    "Keras 3 `fit` with two workers": f"{PLAN}/test_keras.py",
     "in the pod by default": "unit/api/test_pod_manifest.py",
     "who may reach the pods": f"{PLAN}/test_gang_scheduling.py",
 }

@@ -8,7 +8,7 @@ from tftraining.launch.launcher import program_digest, program_environment
 
 
 def test_the_program_does_not_see_the_launchers_settings() -> None:
-    assert program_environment({"A": "1", "TFTRAINING_LAUNCHER": "{}"}, 1) == {"A": "1"}
+    assert program_environment({"A": "1", "TFTRAINING_LAUNCHER": "{}"}, 2, "Own") == {"A": "1"}
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ chief's copy counts; the chief then proves it and writes `<directory>/result.jso
 have a side-car evaluator, which measures each checkpoint on the test data. The program must never depend on the order
 in which the workers end.
 
-Keras is tf_keras, by that name: `fit` of Keras 3 fails under MultiWorkerMirroredStrategy with two or more workers
-(keras issue 20585). `tf.keras` would do as well, but only if TF_USE_LEGACY_KERAS=1 was set before the import. The loop
-of its own works with either: --loop custom --keras 3.
+Keras is tf_keras, by that name: without a launcher, `fit` of Keras 3 fails under MultiWorkerMirroredStrategy with two
+or more workers (keras issue 20585). The loop of its own works with either: --loop custom --keras 3.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Launcher:
         folds = traceback_folding.wanted(environment)
         own = own_places(environment, settings.secret_file, local=settings.host == LOCALHOST)
         self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds, own=own)
-        self._environment = program_environment(environment, round_environment.largest(settings))
+        self._environment = program_environment(environment, round_environment.largest(settings), settings.keras)
         self._success = self._make_success_record(command)
         self._client = RendezvousClient(settings, secret, self._program, self._environment, self._success)
         self._control = self._client.control
@@ -378,10 +378,11 @@ def program_digest(command: Sequence[str]) -> str:
     return hashlib.sha256(json.dumps(command[:end]).encode()).hexdigest()[:16]
 
 
-def program_environment(environment: Mapping[str, str], trainers: int) -> dict[str, str]:
-    """The program's environment: the launcher's without its settings. `trainers` counts the chief and workers."""
+def program_environment(environment: Mapping[str, str], trainers: int, keras: str) -> dict[str, str]:
+    """The program's environment: the launcher's without its settings. `trainers` counts the chief and workers; `keras`
+    is status.keras of the job."""
     kept = {name: value for name, value in environment.items() if name != VARIABLE}
-    return {**kept, **legacy_keras.request(kept, trainers)}
+    return {**kept, **legacy_keras.request(kept, trainers, keras)}
 
 
 def scratch_directory(environment: Mapping[str, str]) -> Path:

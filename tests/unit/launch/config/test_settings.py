@@ -80,7 +80,8 @@ def test_a_wrong_tf_config_is_named(config: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"rendezvous": "x"}, {"statusPort": 99999}, {"memberTimeoutSeconds": "soon"}, {"job": {}}]
+    "change",
+    [{"rendezvous": "x"}, {"statusPort": 99999}, {"memberTimeoutSeconds": "soon"}, {"job": {}}, {"keras": "Keras 4"}],
 )
 def test_a_wrong_field_is_named(change: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="TFTRAINING_LAUNCHER"):

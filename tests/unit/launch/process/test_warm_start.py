@@ -18,7 +18,7 @@ from tftraining.launch.process.warm_start import same_for_imports
         ({"PYTHONHASHSEED": "0"}, False),
         ({"LD_PRELOAD": "x"}, False),
         ({"HOME": "/"}, False),
-        (legacy_keras.request({}, 2), False),
+        ({legacy_keras.REQUEST: "1"}, False),
     ],
 )
 def test_variables_that_may_change_between_warm_starts(change: dict[str, str], same: bool) -> None:

@@ -9,6 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pytest
+
 from tests.support.launchers.copies import write_copy
 from tftraining.launch.config.settings import read
 from tftraining.launch.failure.exit import Exit
@@ -43,8 +45,12 @@ class RecordingProgram(Program):
         self.environments.put_nowait(env)
 
 
-async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round(tmp_path: Path) -> None:
-    settings = read({"TF_CONFIG": TF_CONFIG, "TFTRAINING_LAUNCHER": json.dumps(LAUNCHER)})
+@pytest.mark.parametrize("keras", [{}, {"keras": "Legacy"}, {"keras": "Own"}], ids=str)
+async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round(
+    tmp_path: Path, keras: dict[str, str]
+) -> None:
+    """An operator of an earlier version names no Keras; a job with its own Keras keeps that."""
+    settings = read({"TF_CONFIG": TF_CONFIG, "TFTRAINING_LAUNCHER": json.dumps({**LAUNCHER, **keras})})
     program, orders = RecordingProgram(tmp_path), asyncio.Queue[Frame]()
     chief = ChiefContact(settings, "127.0.0.1:1", program.log, FileRecord(None, ""))
     control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **_: None)
@@ -53,7 +59,8 @@ async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round
         frame: Frame = {"type": "start", "round": workers, "ledger": {}, "workers": [[0, workers - 1]], "size": workers}
         orders.put_nowait(frame)
         environment = await program.environments.get()
-        assert (environment["TFTRAINING_ROUND"], legacy_keras.REQUEST in environment) == (str(workers), workers == 2)
+        asked = workers == 2 and keras != {"keras": "Own"}
+        assert (environment["TFTRAINING_ROUND"], legacy_keras.REQUEST in environment) == (str(workers), asked)
     executing.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await executing

@@ -71,14 +71,14 @@ def writes(fake: FakeServer) -> list[tuple[str, str]]:
 
 async def test_nothing_is_made_for_a_job_that_is_gone_though_the_watch_has_not_told() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.update(job(5), False, lambda key: None)
+        jobs.update(job(5, keras="Own"), False, lambda key: None)
         await reconcile(KEY)
         assert writes(fake) == [] and jobs.get(KEY) is None
 
 
 async def test_nothing_is_made_for_a_job_that_was_replaced_meanwhile() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.update(job(5), False, lambda key: None)
+        jobs.update(job(5, keras="Own"), False, lambda key: None)
         fake.on(f"GET {PATH}", Answer(job(9, uid="another")))
         await reconcile(KEY)
         assert writes(fake) == []
@@ -123,8 +123,8 @@ async def test_what_a_patch_of_one_condition_does_not_send_does_not_count_as_dro
 
 async def test_a_new_job_is_made_service_first_and_a_refusal_stops_the_rest() -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        jobs.update(job(5), False, lambda key: None)
-        fake.on(f"GET {PATH}", Answer(job(5)))
+        jobs.update(job(5, keras="Own"), False, lambda key: None)
+        fake.on(f"GET {PATH}", Answer(job(5, keras="Own")))
         fake.on(f"POST {CORE}/services", Answer({"message": "no room"}, 503))
         await reconcile(KEY)
         assert writes(fake) == [("POST", f"{CORE}/services")]
@@ -384,7 +384,7 @@ async def test_a_try_of_a_job_that_a_quota_holds_is_a_look_at_the_job_and_one_po
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with reconciling() as (fake, jobs, reconcile):
-        now, raw = NOW, job(5)
+        now, raw = NOW, job(5, keras="Own")
         raw["spec"]["replicaSpecs"]["worker"]["replicas"] = 40
 
         async def store(_: Key, seen: dict[str, Any], status: Status) -> None:

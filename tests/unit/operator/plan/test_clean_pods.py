@@ -93,8 +93,10 @@ def test_the_service_is_deleted_after_the_last_pod(job: JobBuilder) -> None:
 def test_every_child_is_garbage_collected_with_the_job() -> None:
     # Every child names the job as its controller, so the garbage collector deletes it.
     cluster = SimulatedCluster(a_launched_job().storage())
+    service = cluster.plan().create_service
+    cluster.step()
     step = cluster.plan()
-    children = [step.create_service, step.create_secret, *step.create_pods]
+    children = [service, step.create_secret, *step.create_pods]
     assert len(children) == 4
     for child in children:
         assert child is not None

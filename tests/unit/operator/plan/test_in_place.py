@@ -26,6 +26,8 @@ def uids(cluster: SimulatedCluster) -> dict[str, str]:
 
 def test_the_secret_comes_with_the_pods_and_only_then() -> None:
     cluster = SimulatedCluster(a_launched_job())
+    assert cluster.plan().create_secret is None
+    cluster.step()
     step = cluster.plan()
     assert step.create_secret is not None and len(step.create_pods) == 2
     cluster.run()

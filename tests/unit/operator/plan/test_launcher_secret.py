@@ -61,7 +61,8 @@ def test_the_next_pod_that_is_made_is_one_restart_of_all(loss: str, least: int |
 
 def test_it_is_made_anew_quietly_where_nobody_has_read_it() -> None:
     cluster = SimulatedCluster(a_launched_job())
-    cluster.step(writes=3)
+    cluster.step()
+    cluster.step(writes=1)
     assert (cluster.api.writes[-1], cluster.pods) == (f"create secret/{SECRET}", [])
     del cluster.api.secrets[SECRET]
     assert cluster.run().status.ready == "2/2"

@@ -220,8 +220,10 @@ def test_a_verdict_of_the_earlier_job_is_not_its_own() -> None:
 
 def test_the_secret_is_not_that_of_the_earlier_job() -> None:
     cluster = SimulatedCluster(a_launched_job())
+    cluster.step()
     first = cluster.plan().create_secret
-    second = created_again(cluster).plan().create_secret
+    collect_garbage(created_again(cluster)).step()
+    second = cluster.plan().create_secret
     assert first is not None and second is not None
     assert first["metadata"]["name"] != second["metadata"]["name"]
 

@@ -33,6 +33,8 @@ MAY_CHANGE: dict[str, Any] = {
     "runPolicy.evaluatorGraceSeconds": 90,
     "runPolicy.nodeLostSeconds": 90,
 }
+# Read by another controller, or once before the first pod.
+UNREAD = {"runPolicy.managedBy", "launcher.keras"}
 LIMITS = sorted(set(MAY_CHANGE) - {"replicaSpecs.worker.replicas", "runPolicy.suspend"})
 MAY_NOT: dict[str, Any] = {
     "template": OTHER,
@@ -52,6 +54,7 @@ MAY_NOT: dict[str, Any] = {
     "launcher.terminationGraceSeconds": 6,
     "launcher.memberTimeoutSeconds": 4,
     "launcher.image": "operator:2",
+    "launcher.keras": "Legacy",
     "launcher.memoryBackup": {"mode": "Off", "maxOverheadPercent": 1, "exactness": "Required"},
     "runPolicy.cleanPodPolicy": "All",
     "runPolicy.scheduling": {"priorityClassName": "high"},
@@ -318,7 +321,7 @@ def gone_by(cluster: SimulatedCluster) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seen", [True, False], ids=["seen", "unseen"])
-@pytest.mark.parametrize("path", sorted({*MAY_NOT, *MAY_CHANGE} - {"runPolicy.suspend", "runPolicy.managedBy"}))
+@pytest.mark.parametrize("path", sorted({*MAY_NOT, *MAY_CHANGE} - {"runPolicy.suspend", *UNREAD}))
 def test_whatever_may_change_in_a_suspension_reaches_the_launchers(path: str, seen: bool) -> None:
     value = {**MAY_NOT, **MAY_CHANGE}[path]
     cluster = suspend(SimulatedCluster(a_launched_job().storage()).run())

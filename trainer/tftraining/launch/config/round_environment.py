@@ -42,7 +42,7 @@ def _address(settings: Settings, known: Sequence[str], index: int) -> str:
 
 
 def largest(settings: Settings) -> int:
-    """The largest number of step-making members, past or possible: the choice of Keras follows it and must not change,
-    because checkpoints depend on it."""
+    """The largest number of step-making members, past or possible: whether legacy Keras is needed follows it, and
+    must not change, because checkpoints depend on it."""
     least = 2 if settings.policy.min_replicas else 1
     return max(least, len(settings.gang.trainers), settings.largest_gang)

@@ -14,6 +14,7 @@ from typing import Any
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.config.policy import Gang, Policy, decode
 from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.in_user_process.tf_config import NAME, text
 from tftraining.launch.roles import GANG_ROLES, TRAINER_ROLES, is_outside_gang, role_of, traits_of
 
@@ -68,6 +69,7 @@ class Settings:
     spec_updates_file: Path | None  # the file with updates of the spec while the job runs
     gpus: int  # requested by this member's container
     memory_backup: MemoryBackup
+    keras: str  # one of legacy_keras.KINDS: status.keras of the job
 
     @property
     def is_chief(self) -> bool:
@@ -185,7 +187,14 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         spec_updates_file=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
         memory_backup=_memory_backup(raw.get("memoryBackup") or {}),
+        keras=_keras(raw.get("keras", legacy_keras.LEGACY)),  # older operators do not send it
     )
+
+
+def _keras(kind: object) -> str:
+    if kind not in legacy_keras.KINDS:
+        raise ValueError(f"keras {kind!r} is none of {', '.join(legacy_keras.KINDS)}")
+    return str(kind)
 
 
 def _memory_backup(fields: Mapping[str, Any]) -> MemoryBackup:

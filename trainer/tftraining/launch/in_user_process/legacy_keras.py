@@ -1,7 +1,8 @@
-"""Legacy Keras for gangs: `fit` of Keras 3 fails under MultiWorkerMirroredStrategy with two or more workers.
+"""Which Keras a program gets (status.keras of its job, see docs/programs.md): its own, or legacy Keras in gangs.
 
-The launcher requests it; the program's interpreter decides, because only there it is known whether tf_keras can be
-imported: with TF_USE_LEGACY_KERAS=1 and no tf_keras, `tf.keras` raises. It must never overrule the user's own setting.
+The launcher requests legacy Keras; the program's interpreter decides, because only there it is known whether tf_keras
+can be imported: with TF_USE_LEGACY_KERAS=1 and no tf_keras, `tf.keras` raises. It must never overrule the user's own
+setting.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
-REQUEST = "TFTRAINING_LEGACY_KERAS"
-APPLIED = f"tftraining: {VARIABLE}=1: fit of Keras 3 cannot train two or more workers (keras issue 20585)"
+REQUEST, PATCHES = "TFTRAINING_LEGACY_KERAS", "TFTRAINING_KERAS"
+OWN, LEGACY, UNPATCHED = KINDS = ("Own", "Legacy", "Unpatched")
+APPLIED = f"tftraining: {VARIABLE}=1: tf.keras is tf_keras (status.keras: {LEGACY})"
 
 
-def request(env: Mapping[str, str], gang: int) -> dict[str, str]:
-    """The launcher's part: the variables to add to the program's environment for a gang of `gang` trainers."""
-    return {REQUEST: "1"} if gang >= 2 and VARIABLE not in env else {}
+def request(env: Mapping[str, str], gang: int, keras: str) -> dict[str, str]:
+    """The launcher's part: the variables to add to the program's environment for a gang of `gang` trainers.
+
+    A job with legacy Keras may have launchers of a version that patches nothing, so its other launchers patch nothing
+    either: all members must make the same collectives."""
+    patches = {} if keras == OWN else {PATCHES: UNPATCHED}
+    wanted = keras == LEGACY and gang >= 2 and VARIABLE not in env
+    return {**patches, REQUEST: "1"} if wanted else patches
 
 
 def apply(env: MutableMapping[str, str]) -> bool:

@@ -174,7 +174,7 @@ class ProgramControl:
         """The variables that describe the round's gang; none if the chief does not list the members."""
         if "workers" not in order:
             return {}
-        self._environment |= legacy_keras.request(self._environment, int(order["size"]))
+        self._environment |= legacy_keras.request(self._environment, int(order["size"]), self.settings.keras)
         own = self._environment["TF_CONFIG"]
         try:
             return round_environment.of_round(self.settings, order["workers"], int(order["size"]), own)

@@ -68,7 +68,8 @@ def begin(callbacks: list[Any], strategy: Any) -> bool:
 
 def compare(model: Any, strategy: Any) -> None:
     """Raise RuntimeError where the members resume at different places. All of them must call it."""
-    step = int(getattr(model.optimizer, "iterations", 0) or 0)
+    iterations = getattr(model.optimizer, "iterations", None)
+    step = 0 if iterations is None else int(iterations.numpy())
     places = {(int(epoch) + 1, int(steps)) for epoch, steps in gathered(strategy, [model._initial_epoch or 0, step])}
     if len(places) > 1:
         raise RuntimeError(NOT_SHARED.format(", ".join(map(str, sorted(places)))))
