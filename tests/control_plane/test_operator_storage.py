@@ -2,6 +2,7 @@
 
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import NewJob, wait_until
+from tests.support.control_plane.operator_process import OperatorProcess
 
 STORAGE = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}, "directory": "run", "saveDirs": ["."]}
 
@@ -40,3 +41,18 @@ def test_suspended_jobs_hold_nothing_and_both_resumed_only_one_of_them_trains(ne
     wait_until(lambda: "StorageInUse" in reasons() and len(reasons()) == 2, "one waits")
     with_pods, waiting = sorted(jobs, key=lambda job: job.status()["reason"] == "StorageInUse")
     assert len(with_pods.wait_for_pods(attempt=1)) == 2 and waiting.pods() == {}
+
+
+def test_what_the_pods_have_written_is_cleaned_though_the_storage_changed_while_no_operator_ran(
+    new_job: NewJob, operator: OperatorProcess
+) -> None:
+    job = new_job(spec__storage={**STORAGE, "directory": "old"})
+    job.run()
+    operator.kill()
+    job.patch({"spec": {"runPolicy": {"suspend": True}}})
+    job.patch({"spec": {"storage": {"directory": "new"}}})
+    operator.start()
+    job.wait_for("Suspended")
+    wait_until(lambda: "job-cleanup" in job.objects("pods"), "the pod of the cleanup")
+    (container,) = job.objects("pods")["job-cleanup"]["spec"]["containers"]
+    assert container["command"][container["command"].index("--root") + 1] == "/training/old"

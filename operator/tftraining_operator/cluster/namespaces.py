@@ -15,6 +15,7 @@ from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.reflector import (
     FIRST_PAUSE,
+    LONGEST_PAUSE,
     LONGEST_REFUSED_PAUSE,
     Reflector,
     jittered,
@@ -89,4 +90,4 @@ class Namespace:
                 self._jobs_refused = False
                 return
             await asyncio.sleep(jittered(pause))
-            pause = min(LONGEST_REFUSED_PAUSE, pause * 2)
+            pause = min(LONGEST_REFUSED_PAUSE if self._jobs_refused else LONGEST_PAUSE, pause * 2)

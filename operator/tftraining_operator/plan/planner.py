@@ -126,10 +126,6 @@ def _after_oom_kill(context: Context, draft: Draft) -> bool:
     return context.spec.in_place and OOM_KILLED in ends
 
 
-def _creates_pods(_: Context, draft: Draft) -> bool:
-    return bool(draft.step.create_pods)
-
-
 def _with_evaluator(_: Context, draft: Draft) -> bool:
     return bool(draft.gang.wanted_evaluators)
 
@@ -172,7 +168,7 @@ ACTIVE = (
     Stage(warn_of_no_gpu, _without_gpus),
     Stage(update_launchers, _with_launchers),
     Stage(replace_evaluator, _with_evaluator),
-    Stage(remember_storage, _creates_pods),
+    Stage(remember_storage),
     Stage(suspend, _to_suspend),
     Stage(check_deadlines),
 )

@@ -30,12 +30,15 @@ BY_HAND = "remove directories named workertemp_<index> from the save directories
 
 
 def remember_storage(context: Context, draft: Draft) -> Draft:
-    """The draft with the storage that its pods are about to write: spec.storage may change before a pass sees that the
-    job is suspended."""
-    known = draft.status.cleanup or Cleanup()
-    if context.spec.storage is None or known.storage == context.spec.storage:
+    """The draft with the storage that its pods write or are about to: spec.storage may change before a pass sees that
+    the job is suspended. Of a job that trains already that is told with its next restart, not by a write of its own."""
+    spec, known = context.spec, draft.status.cleanup or Cleanup()
+    if spec.storage is None or known.storage == spec.storage or context.status.phase == "Running":
         return draft
-    return draft.with_status(cleanup=msgspec.structs.replace(known, storage=context.spec.storage))
+    made_from = {pod.template_hash for pod in context.observed.replicas} - {""}
+    if made_from - {spec.fingerprint} or not (made_from or draft.step.create_pods):
+        return draft
+    return draft.with_status(cleanup=msgspec.structs.replace(known, storage=spec.storage))
 
 
 def remove_workertemp(context: Context, draft: Draft) -> Draft:

@@ -360,8 +360,9 @@ def test_they_are_removed_when_nobody_can_write_any_more() -> None:
 
 @MODES
 def test_they_are_removed_where_the_pods_have_written_though_the_storage_changed_unseen(new_job: NewJob) -> None:
-    """Both changes come while no operator runs, or in one update of the job."""
+    """Both changes come while no operator runs. The status of a new job is written after its pods are created."""
     cluster = SimulatedCluster(new_job().workers(3).storage(directory="old"))
+    cluster.step(soon=True)
     cluster.run().forget()
     cluster.api.edit("runPolicy.suspend", True)
     cluster.api.edit("storage.directory", "new")
