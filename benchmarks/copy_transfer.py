@@ -36,7 +36,7 @@ HMAC = ("hmac", "_hashlib", "compare_digest", "sign_chunk")
 
 async def serve(directory: Path) -> None:
     """Serve the copy in `directory`: print the port, then the CPU seconds so far for each line read."""
-    server = CopyServer(directory, UID, SECRET)
+    server = CopyServer(directory, UID, lambda: SECRET)
     await server.open(HOST)
     print(server.port, flush=True)
     while await asyncio.to_thread(sys.stdin.readline):
@@ -47,7 +47,7 @@ async def serve(directory: Path) -> None:
 async def fetch(port: int) -> tuple[float, float]:
     """Fetch the copy once: seconds, and CPU seconds of this process."""
     store = MemoryStore.temporary(Limits(1.0))
-    client = CopyClient(store, UID, SECRET)
+    client = CopyClient(store, UID, lambda: SECRET)
     try:
         at, used = time.monotonic(), time.process_time()
         await client.fetch(NAME, HOST, port)

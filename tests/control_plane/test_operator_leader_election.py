@@ -116,8 +116,9 @@ def test_a_leader_that_wakes_up_too_late_writes_nothing_and_ends(pair: Pair, new
     wait_until(lambda: standby.metric("tftraining_leader") == 1, "the standby leads", 15 + SLACK)
     job.run(attempt=2)
     second.patch({"spec": {"runPolicy": {"suspend": True}}})
-    second.wait_for("Suspended")
-    wait_until(lambda: not second.pods(), "the pods are gone")
+    # This status is the last one: that it waits for its pods is written before.
+    second.wait_for("Suspended", message="spec.runPolicy.suspend is true; set it to false to resume")
+    assert not second.pods()
     before = [writers(job), writers(second)]
     os.kill(leader.pid, signal.SIGCONT)
     wait_until(lambda: ended(leader), "the former leader ends")

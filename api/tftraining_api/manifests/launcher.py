@@ -45,13 +45,16 @@ LAST_WORDS_SECONDS = 2
 
 
 def secret(job: Job) -> Manifest:
-    """The job's Secret without its key: the sender fills in random bytes, so that no step of the planner has them."""
+    """The job's Secret without its key: the sender fills in random bytes, so that no step of the planner has them.
+
+    It is not immutable: a kubelet never reads an immutable Secret again while any of its pods has it, not even one that
+    was deleted and made again, and would give the old key to new pods for good.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": child_metadata(job, secret_name(job.key.name, job.uid), {}),
         "type": "Opaque",
-        "immutable": True,
     }
 
 

@@ -5,7 +5,7 @@ and a job that runs changes them only when its gang shrinks. They are deleted wi
 PodGroup also with the pods of a suspended job; the NetworkPolicy before pods on the host's network, which it would not
 protect. The job owns them: objects that a crash of the operator leaves go with the job.
 
-The Secret has the key by which launchers know each other. Launchers read the key once and show it to nobody, and the
+The Secret has the key by which launchers know each other. Launchers show the key to nobody, and the
 operator may not read Secrets: nobody can create the same one again. So a pod that joins running launchers is created
 only while their Secret exists. If somebody has deleted the Secret, the whole gang restarts with a new one, once a new
 pod is needed.

@@ -104,7 +104,7 @@ class InProcessLauncher:
         self.settings = read({**environment, "TFTRAINING_LAUNCHER": json.dumps(told)})
         self.program = RecordedProgram(at_work)
         record = FileRecord(self.settings.directory, self.settings.job["uid"])
-        self.member = RendezvousClient(self.settings, SECRET, self.program, environment, record)  # type: ignore[arg-type]
+        self.member = RendezvousClient(self.settings, lambda: SECRET, self.program, environment, record)  # type: ignore[arg-type]
         self.rendezvous: RendezvousServer | None = None
         self.task: asyncio.Task[object] | None = None
 
@@ -113,7 +113,7 @@ class InProcessLauncher:
         if settings.is_chief:
             job = JobContext(UID, 1, settings.gang, settings.policy)
             coordinator = Coordinator(job, settings.ledger, time.time, time.monotonic())
-            self.rendezvous = RendezvousServer(coordinator, SECRET, _nothing)
+            self.rendezvous = RendezvousServer(coordinator, lambda: SECRET, _nothing)
             await self.rendezvous.open("127.0.0.1", settings.rendezvous[1])
         self.task = asyncio.create_task(self.member.run())
 

@@ -51,7 +51,7 @@ async def test_a_handshake_is_aborted_when_the_server_closes() -> None:
         """No verdict is left anywhere."""
 
     port = free_ports(1)[0]
-    rendezvous = RendezvousServer(make_coordinator(), SECRET, nothing)
+    rendezvous = RendezvousServer(make_coordinator(), lambda: SECRET, nothing)
     await rendezvous.open("127.0.0.1", port)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     assert await reader.readline()  # it is asked who it is

@@ -24,7 +24,7 @@ async def no_verdict() -> None:
 async def open_rendezvous(port: int) -> RendezvousServer:
     """A new rendezvous of the chief, for all members."""
     coordinator = make_coordinator(*NAMES, start_deadline_seconds=1e9, member_timeout_seconds=PATIENCE)
-    rendezvous = RendezvousServer(coordinator, SECRET, no_verdict)
+    rendezvous = RendezvousServer(coordinator, lambda: SECRET, no_verdict)
     await rendezvous.open("127.0.0.1", port)
     return rendezvous
 

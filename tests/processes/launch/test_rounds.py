@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.support.launchers.gang import LocalGang
 
 
@@ -52,3 +54,15 @@ def test_the_pages_of_a_launcher(tmp_path: Path) -> None:
 
 def is_ready(gang: LocalGang, name: str) -> bool:
     return gang.get(name, "/readyz") == (200, "training\n")
+
+
+@pytest.mark.parametrize("late", ["worker-0", "worker-1"], ids=["the chief", "a member"])
+def test_a_pod_that_a_kubelet_gave_the_key_of_an_earlier_secret(tmp_path: Path, late: str) -> None:
+    """The file has the key of the others a minute later; only a launcher that reads it again meets them."""
+    [other] = {"worker-0", "worker-1"} - {late}
+    with LocalGang(tmp_path, {"worker": 2}) as gang:
+        gang.start(late)
+        gang.wait_for(lambda: gang.get(late, "/healthz") == (200, "ok\n"))
+        gang.secret.write_bytes(b"the key of the Secret that was made since")
+        gang.start(other)
+        assert gang.wait() == {"worker-0": 0, "worker-1": 0}

@@ -104,7 +104,7 @@ class TrainingJob:
         pods = self.plane.request("GET", f"{self._core}/pods?labelSelector={selector}")["items"]
         return {each["metadata"]["name"]: each for each in pods}
 
-    def wait_for_pods(self, attempt: int, count: int = 2) -> dict[str, Manifest]:
+    def wait_for_pods(self, attempt: int, count: int = 2, seconds: float = SECONDS) -> dict[str, Manifest]:
         """Wait until the job has exactly so many pods, all of that attempt."""
 
         def there() -> dict[str, Manifest]:
@@ -112,7 +112,7 @@ class TrainingJob:
             return pods if len(pods) == len(self.pods()) == count else {}
 
         try:
-            return wait_until(there, f"{count} pods of attempt {attempt} of {self.name}")
+            return wait_until(there, f"{count} pods of attempt {attempt} of {self.name}", seconds)
         except AssertionError as error:
             kept = ("uid", "labels", "deletionTimestamp", "deletionGracePeriodSeconds", "finalizers")
             pods = {

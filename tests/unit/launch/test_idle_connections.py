@@ -52,7 +52,7 @@ async def test_unauthenticated_connections_do_not_keep_a_member_out() -> None:
         """No verdict is left anywhere."""
 
     port, chief = free_ports(1)[0], make_coordinator()
-    rendezvous = RendezvousServer(chief, SECRET, nothing)
+    rendezvous = RendezvousServer(chief, lambda: SECRET, nothing)
     await rendezvous.open("127.0.0.1", port)
     async with crowd(port, UNAUTHENTICATED_LIMIT + len(chief.membership.gang)) as readers:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

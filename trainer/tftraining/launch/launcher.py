@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config import round_environment, spec_updates
-from tftraining.launch.config.settings import VARIABLE, Settings
+from tftraining.launch.config.settings import VARIABLE, JobKey, Settings
 from tftraining.launch.config.spec_updates import SpecUpdates
 from tftraining.launch.failure import traceback_folding
 from tftraining.launch.failure.first_step import UNCLEAN
@@ -71,7 +71,7 @@ class Launcher:
 
     def __init__(self, settings: Settings, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._settings = settings
-        secret = settings.key()
+        key = JobKey(settings)
         self._scratch = scratch_directory(environment)
         warm, grace = settings.policy.warm_start, settings.policy.termination_grace_seconds
         folds = traceback_folding.wanted(environment)
@@ -79,7 +79,7 @@ class Launcher:
         self._program = Program(command, warm=warm, grace=grace, directory=self._scratch, folds=folds, own=own)
         self._environment = program_environment(environment, round_environment.largest(settings), settings.keras)
         self._success = self._make_success_record(command)
-        self._client = RendezvousClient(settings, secret, self._program, self._environment, self._success)
+        self._client = RendezvousClient(settings, key, self._program, self._environment, self._success)
         self._control = self._client.control
         self._finished_copies = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
         fields = {
@@ -88,13 +88,13 @@ class Launcher:
             "launcher": self._control.incarnation,
         }
         self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(fields)})
-        self._backups = self._control.backups = self._make_backups(secret)
+        self._backups = self._control.backups = self._make_backups(key)
         self._has_verdict = False
         self._spec_updates = SpecUpdates(settings, self._program.log)
         self._rendezvous: RendezvousServer | None = None
         self._history_file: HistoryFile | None = None
         if settings.is_chief:
-            self._rendezvous = RendezvousServer(self._make_coordinator(), secret, self._record_success)
+            self._rendezvous = RendezvousServer(self._make_coordinator(), key, self._record_success)
             history, uid = self._rendezvous.coordinator.history, settings.job["uid"]
             self._history_file = HistoryFile(settings.directory, uid, history, self._program.log)
         pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
@@ -225,7 +225,7 @@ class Launcher:
 
         await self._backups.save_stored(seconds, is_wanted)
 
-    def _make_backups(self, secret: bytes) -> BackupControl | None:
+    def _make_backups(self, key: Callable[[], bytes]) -> BackupControl | None:
         """The backups in memory, if the job has them; without a place for them the member's rounds have none."""
         told, job = self._settings.memory_backup, self._settings.job
         if not told.on or not self._settings.in_gang:
@@ -239,7 +239,7 @@ class Launcher:
         except OSError as error:
             self._program.log(f"tftraining: no backups in memory: {error}")
             return None
-        return BackupControl(self._settings, secret, store, self._program.log)
+        return BackupControl(self._settings, key, store, self._program.log)
 
     def _make_coordinator(self) -> Coordinator:
         settings = self._settings

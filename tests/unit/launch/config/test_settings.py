@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tftraining.launch.config.settings import MemoryBackup, SettingsError, read
+from tftraining.launch.config.settings import JobKey, MemoryBackup, SettingsError, read
 from tftraining.launch.config.spec_updates import apply_update
 
 CONFIG = {"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}
@@ -128,3 +128,18 @@ def test_there_are_backups_in_memory_if_the_mode_is_auto_and_nothing_speaks_agai
 def test_a_wrong_field_of_backups_in_memory_is_named(told: dict[str, object], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         read(environment(memoryBackup={"mode": "Auto", **told}))
+
+
+def test_the_key_is_the_one_in_the_file_or_the_last_one_that_was_there(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    settings = read(environment(secretFile=str(file)))
+    with pytest.raises(SettingsError, match=f"secretFile {file}: No such file"):
+        JobKey(settings)
+    file.write_bytes(b"first")
+    key = JobKey(settings)
+    file.write_bytes(b"second")
+    assert key() == b"second"
+    file.write_bytes(b"")  # as a crash of the kubelet may leave it
+    assert key() == b"second"
+    file.unlink()
+    assert key() == b"second"

@@ -155,7 +155,7 @@ async def no_verdict() -> None:
 async def test_queued_heartbeats_get_one_echo() -> None:
     """A launcher that has fallen behind by half a second must not spend the next one on echoes of no use."""
     port = free_ports(1)[0]
-    rendezvous = RendezvousServer(gang(2, 0, start_deadline_seconds=1e9), SECRET, no_verdict)
+    rendezvous = RendezvousServer(gang(2, 0, start_deadline_seconds=1e9), lambda: SECRET, no_verdict)
     await rendezvous.open("127.0.0.1", port)
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -45,7 +45,7 @@ class Member(BackupControl):
         config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": task}
         settings = read({"TF_CONFIG": json.dumps(config), "TFTRAINING_LAUNCHER": json.dumps(launcher)})
         self.lines: list[str] = []
-        super().__init__(settings, SECRET, MemoryStore.temporary(Limits(1.0), place), self.lines.append)
+        super().__init__(settings, lambda: SECRET, MemoryStore.temporary(Limits(1.0), place), self.lines.append)
 
     def files(self) -> list[str]:
         """The names of copies, complete or not."""

@@ -40,7 +40,7 @@ async def settled() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def served(directory: Path, secret: bytes = SECRET, uid: str = UID) -> AsyncIterator[CopyServer]:
-    server = CopyServer(directory, uid, secret)
+    server = CopyServer(directory, uid, lambda: secret)
     await server.open(HOST)
     try:
         yield server
@@ -51,7 +51,7 @@ async def served(directory: Path, secret: bytes = SECRET, uid: str = UID) -> Asy
 @asynccontextmanager
 async def client(place: Path, size: int | None = None) -> AsyncIterator[tuple[CopyClient, Path]]:
     store = MemoryStore.temporary(Limits(1.0, size=size), place)
-    client = CopyClient(store, UID, SECRET)
+    client = CopyClient(store, UID, lambda: SECRET)
     try:
         yield client, store.directory
     finally:

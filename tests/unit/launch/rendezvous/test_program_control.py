@@ -74,7 +74,7 @@ async def test_a_member_that_is_ready_again_has_no_suspect_copy(tmp_path: Path) 
     chief = ChiefContact(settings, "127.0.0.1:1", program.log, FileRecord(None, ""))
     control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **frame: sent.put_nowait(frame))
     store = MemoryStore.temporary(Limits(1.0), tmp_path)
-    control.backups = BackupControl(settings, b"secret", store, program.log)
+    control.backups = BackupControl(settings, lambda: b"secret", store, program.log)
     for copy in ((1, 32), (1, 48), (2, 64)):
         write_copy(store.directory, *copy)
     executing = asyncio.create_task(control.execute(orders))

@@ -220,7 +220,7 @@ class Listening:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.judged, self.port = 0, free_ports(1)[0]
-        self.server = RendezvousServer(make_coordinator("worker-0", "worker-1"), SECRET, self._result)
+        self.server = RendezvousServer(make_coordinator("worker-0", "worker-1"), lambda: SECRET, self._result)
         original = Channel.receive
 
         async def counted(channel: Channel) -> dict[str, Any]:

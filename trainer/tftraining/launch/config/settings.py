@@ -5,6 +5,7 @@ Must never guess: a missing or wrong field raises SettingsError, one line that n
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,7 +90,7 @@ class Settings:
         optional = self.policy.min_replicas is not None and traits_of(self.gang.me).resizable
         return self.is_chief or not optional
 
-    def key(self) -> bytes:
+    def read_key(self) -> bytes:
         """The secret of the job; SettingsError if it cannot be read."""
         try:
             with self.secret_file.open("rb") as file:
@@ -99,6 +100,24 @@ class Settings:
         if not key:
             raise SettingsError(f"{VARIABLE}: secretFile {self.secret_file} is empty")
         return key
+
+
+class JobKey:
+    """The secret of the job as its file has it now, or had it last. SettingsError if it cannot be read at first.
+
+    A Secret that was deleted and made again has another key under the same name. While a pod of the old one ends, a
+    kubelet may give the old key to a new pod too, and writes the new one into its file a minute later.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._last = settings.read_key()
+
+    def __call__(self) -> bytes:
+        """The secret, for a new connection."""
+        with contextlib.suppress(SettingsError):
+            self._last = self._settings.read_key()
+        return self._last
 
 
 def with_tf_config(environment: Mapping[str, str]) -> dict[str, str]:

@@ -33,13 +33,15 @@ _T = TypeVar("_T")
 class BackupControl:
     """`log` logs a line. `open` it before the first hello, and `close` it at the end."""
 
-    def __init__(self, settings: Settings, secret: bytes, store: MemoryStore, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, settings: Settings, key: Callable[[], bytes], store: MemoryStore, log: Callable[[str], None]
+    ) -> None:
         self.store = store
         self._loaded = False  # the copies are from the job's storage
         self._settings = settings
         self._log = log
-        self._server = CopyServer(store.directory, settings.job["uid"], secret)
-        self._client = CopyClient(store, settings.job["uid"], secret)
+        self._server = CopyServer(store.directory, settings.job["uid"], key)
+        self._client = CopyClient(store, settings.job["uid"], key)
         self._fetching: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._stored: StoredCopy | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tftraining.launch.config.settings import Settings
@@ -46,12 +46,13 @@ def heartbeat_interval(timeout: float, members: int) -> float:
 
 
 class RendezvousClient:
-    """One member's side of the rendezvous. `environment` is the program's, without the variables of a round."""
+    """One member's side of the rendezvous. `environment` is the program's, without the variables of a round;
+    `key` gives the job's secret."""
 
     def __init__(
         self,
         settings: Settings,
-        secret: bytes,
+        key: Callable[[], bytes],
         program: Program,
         environment: Mapping[str, str],
         record: FileRecord,
@@ -62,7 +63,7 @@ class RendezvousClient:
         self.chief = ChiefContact(settings, f"{self._host}:{self._port}", program.log, record)
         self.control = ProgramControl(settings, program, environment, self.chief, self._send)
         self._program = program
-        self._secret = secret
+        self._key = key
         self._channel: Channel | None = None
         self._joined = False  # the chief accepted the last connection
         self._leaving = False
@@ -120,7 +121,7 @@ class RendezvousClient:
         reader, writer = await open_connection(self._host, self._port, limit=FRAME_BYTES)
         try:
             hello = self._hello(time.monotonic())
-            channel = await connect(reader, writer, self._secret, hello)
+            channel = await connect(reader, writer, self._key(), hello)
             answer = await wait_for(channel.receive(), HANDSHAKE_SECONDS)
             if answer["type"] != "welcome":
                 raise ProtocolError(f"the chief refused the connection: {answer.get('why')}")

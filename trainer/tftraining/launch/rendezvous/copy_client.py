@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tftraining.launch.in_user_process.memory_backup import copy_file
@@ -23,10 +24,10 @@ LARGEST = 1 << 40  # no machine has so much; a peer's number is not trusted
 class CopyClient:
     """The fetches of one launcher, one at a time."""
 
-    def __init__(self, store: MemoryStore, uid: str, secret: bytes) -> None:
+    def __init__(self, store: MemoryStore, uid: str, key: Callable[[], bytes]) -> None:
         self._store = store
         self._uid = uid
-        self._secret = secret
+        self._key = key
         self._threads = ThreadPoolExecutor(1, "tftraining-fetch")
 
     async def fetch(self, name: Name, host: str, port: int) -> int:
@@ -48,7 +49,7 @@ class CopyClient:
         timers = _Timers(writer)
         try:
             order = {"type": "fetch", "uid": self._uid, "copy": list(name)}
-            channel = await connect(reader, writer, self._secret, order, COPIES)
+            channel = await connect(reader, writer, self._key(), order, COPIES)
             timers.renew()
             size = self._size(await channel.receive())
             await in_thread(self._threads, self._store.make_room)

@@ -42,11 +42,11 @@ _T = TypeVar("_T")
 class CopyServer:
     """Serves the copies in `directory` to launchers that have the secret of the job `uid`."""
 
-    def __init__(self, directory: Path, uid: str, secret: bytes) -> None:
+    def __init__(self, directory: Path, uid: str, key: Callable[[], bytes]) -> None:
         self.port: int | None = None
         self._directory = directory
         self._uid = uid
-        self._secret = secret
+        self._key = key
         self._listening: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
         self._threads = ThreadPoolExecutor(TRANSFERS, "tftraining-copies")
@@ -111,7 +111,7 @@ class CopyServer:
         if (closed := self._strangers.add(writer, writer.get_extra_info("peername"), STRANGERS)) is not None:
             closed.transport.abort()
         try:
-            channel, order = await accept(reader, writer, self._secret, COPIES)
+            channel, order = await accept(reader, writer, self._key(), COPIES)
             self._strangers.remove(writer)
             await self._answer(channel, order, writer)
         except (OSError, RuntimeError):  # the connection is gone, or this launcher ends

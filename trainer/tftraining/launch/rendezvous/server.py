@@ -25,11 +25,14 @@ UNAUTHENTICATED_LIMIT = 64  # unauthenticated connections allowed beyond the siz
 
 
 class RendezvousServer:
-    """The server of one coordinator. `on_result` is awaited once, between the verdict and its announcement."""
+    """The server of one coordinator. `key` gives the job's secret; `on_result` is awaited once, between the verdict
+    and its announcement."""
 
-    def __init__(self, coordinator: Coordinator, secret: bytes, on_result: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, coordinator: Coordinator, key: Callable[[], bytes], on_result: Callable[[], Awaitable[None]]
+    ) -> None:
         self.coordinator = coordinator
-        self._secret = secret
+        self._key = key
         self._on_result = on_result
         self._channels: dict[str, Channel] = {}
         self._handshaking: Strangers[asyncio.StreamWriter] = Strangers()
@@ -82,7 +85,7 @@ class RendezvousServer:
         if (closed := self._handshaking.add(writer, address, limit)) is not None:
             closed.transport.abort()
         try:
-            channel, hello = await accept(reader, writer, self._secret)
+            channel, hello = await accept(reader, writer, self._key())
         except ProtocolError:
             writer.transport.abort()
             return
