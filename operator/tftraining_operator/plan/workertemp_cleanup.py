@@ -36,7 +36,8 @@ def remember_storage(context: Context, draft: Draft) -> Draft:
     if spec.storage is None or known.storage == spec.storage or context.status.phase == "Running":
         return draft
     made_from = {pod.template_hash for pod in context.observed.replicas} - {""}
-    if made_from - {spec.fingerprint} or not (made_from or draft.step.create_pods):
+    begins = draft.status.keras != context.job.status.keras  # the pods come once that is stored: one write for both
+    if made_from - {spec.fingerprint} or not (made_from or begins or draft.step.create_pods):
         return draft
     return draft.with_status(cleanup=msgspec.structs.replace(known, storage=spec.storage))
 

@@ -75,10 +75,12 @@ def test_without_launchers_the_manifest_decides_as_before() -> None:
 
 @pytest.mark.parametrize(("asked", "kind"), CHOICES)
 def test_the_first_pod_comes_after_the_answer_that_holds_the_decision(asked: str, kind: str) -> None:
-    cluster = SimulatedCluster(a_launched_job().set("launcher.keras", asked))
+    cluster = SimulatedCluster(a_launched_job().storage().set("launcher.keras", asked))
     cluster.step(soon=True)
     assert cluster.api.writes == ["status", "create service/mnist"]
     assert cluster.api.job["status"]["keras"] == kind
+    cluster.step(soon=True)
+    assert cluster.api.writes.count("status") == 1 and len(cluster.pods) == 2
     cluster.run()
     assert pods(cluster) == [(None, None) if kind == "Legacy" else (kind, kind)] * 2
     assert cluster.status.condition("LegacyKeras") is None
