@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.launchers import changed_package
 from tests.support.launchers.gang import LocalGang
 from tests.support.launchers.harness import Harness, stderr, until
 from tests.support.launchers.wrappers import WRAPPERS
 from tests.support.ports import free_ports
 from tftraining.launch.in_user_process import legacy_keras, tf_config
+from tftraining.launch.in_user_process.keras3 import patches
 from tftraining.launch.process.program import Program, Snapshot
 from tftraining.launch.progress import fit_step
 
@@ -167,14 +169,53 @@ async def test_each_fit_counts_its_own_steps(harness: Harness) -> None:
 
 
 @pytest.mark.slow_fault
-async def test_fit_of_keras_3_with_two_workers_has_its_own_kind(harness: Harness) -> None:
+@pytest.mark.parametrize(("keras", "ended"), [("Unpatched", (1, "Keras3Fit")), ("", (0, ""))])
+async def test_fit_of_keras_3_with_two_workers(harness: Harness, keras: str, ended: tuple[int, str]) -> None:
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(2)]}
     configs = [json.dumps({"cluster": cluster, "task": {"type": "worker", "index": index}}) for index in range(2)]
     both = f'TF_CONFIG="$PEER" {sys.executable} $0 & exec {sys.executable} $0'
     program = harness.make("sh", "-c", both, script(harness, KERAS3))
-    await program.start({**ENVIRONMENT, "PEER": configs[1], "TF_CONFIG": configs[0]}, harness.on_exit)
+    variables = {"PEER": configs[1], "TF_CONFIG": configs[0], patches.VARIABLE: keras}
+    await program.start({**ENVIRONMENT, **variables}, harness.on_exit)
+    told = await harness.end(program, PATIENCE)
+    assert (told.code, told.kind) == ended
+
+
+# What a program sees of the patches: that of the trainer, and that of the CallbackList, which others extend, too.
+PATCHED = """
+import sys, keras
+from keras.src.backend.tensorflow.trainer import TensorFlowTrainer
+from keras.src.callbacks.callback_list import CallbackList
+print([hasattr(each, "__wrapped__") for each in (TensorFlowTrainer._make_function, CallbackList.on_test_begin)])
+"""
+
+
+@pytest.mark.parametrize("warm", [False, True])
+async def test_keras_3_is_patched_in_a_warm_start_as_in_a_plain_one(harness: Harness, warm: bool) -> None:
+    program = harness.make(sys.executable, script(harness, PATCHED), warm=warm)
+    await program.prepare(ENVIRONMENT)
+    await program.start(ENVIRONMENT, harness.on_exit)
     ended = await harness.end(program, PATIENCE)
-    assert (ended.code, ended.kind) == (1, "Keras3Fit")
+    assert ((program.mode == "warm"), ended.lines[-1]) == (warm, "[True, True]")
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("name", ["reduce_per_replica", "_all_reduce_sum_gradients", "_moments", "_save_model"])
+async def test_a_keras_3_that_is_not_known_is_not_patched(
+    harness: Harness, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert changed_package.make(harness.directory / "packages", "keras", rf"\b{name}\b", f"{name}_of_later")
+    text = f"import sys; sys.path.insert(0, {str(harness.directory / 'packages')!r})\n{PATCHED}"
+    cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
+    config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
+    program = harness.make(sys.executable, script(harness, text))
+    await program.start({**ENVIRONMENT, "TF_CONFIG": config}, harness.on_exit)
+    ended = await harness.end(program, PATIENCE)
+    assert ended.lines[-1] == "[False, False]"
+    await harness.close()
+    told = [line for line in capfd.readouterr().err.splitlines() if patches.SURFACE.lost in line]
+    assert len(told) == 1
+    assert name in told[0]
 
 
 @pytest.mark.slow_fault

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 
@@ -14,11 +16,15 @@ def has_several_workers(strategy: Any) -> bool:
     return bool(extended._in_multi_worker_mode()) and int(extended._num_workers) > 1
 
 
+_gather: weakref.WeakKeyDictionary[Any, Callable[[Any], Any]] = weakref.WeakKeyDictionary()
+
+
 def gathered(strategy: Any, numbers: list[int]) -> list[list[int]]:
     """The numbers of each replica of all members: all of them must call it, with as many numbers."""
     tensorflow = sys.modules["tensorflow"]
     row = [numbers]
     values = strategy.experimental_distribute_values_from_function(lambda _: tensorflow.constant(row, "int64"))
-    # Not eager: see member_sums.py.
-    rows = tensorflow.function(lambda each: strategy.gather(each, axis=0))(values)
-    return [list(map(int, each)) for each in rows.numpy()]
+    if (gather := _gather.get(strategy)) is None:  # not eager: see member_sums.py
+        itself = weakref.proxy(strategy)
+        gather = _gather[strategy] = tensorflow.function(lambda each: itself.gather(each, axis=0))
+    return [list(map(int, each)) for each in gather(values).numpy()]
