@@ -37,6 +37,7 @@ class Cell:
 
     input: str = "repeat"
     model: str = "dense"
+    optimizer: str = ""  # "legacy": that of tf_keras.optimizers.legacy; not drawn
     callbacks: tuple[str, ...] = ()
     backup: bool = True  # BackupAndRestore; a custom loop: a checkpoint at each epoch's end
     loop: str = "fit"  # or "custom"

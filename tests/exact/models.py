@@ -122,7 +122,7 @@ class Two(keras.Model):  # type: ignore[misc]
 
 
 def _optimizer(cell: Cell) -> Any:
-    adam = keras.optimizers.Adam
+    adam = keras.optimizers.legacy.Adam if cell.optimizer == "legacy" else keras.optimizers.Adam
     if cell.model == "schedule":
         return adam(keras.optimizers.schedules.PolynomialDecay(0.02, cell.epochs * cell.steps, 0.001))
     if cell.model == "ema":
@@ -177,3 +177,9 @@ def _with_vocabulary(rest: list[Any]) -> Any:
 def optimizers(model: Any) -> list[Any]:
     """All optimizers of the model."""
     return [model.body, model.head] if isinstance(model, Two) else [model.optimizer]
+
+
+def optimizer_variables(model: Any) -> list[Any]:
+    """The variables of all optimizers of the model."""
+    found = [each.variables for each in optimizers(model)]
+    return [variable for each in found for variable in (each() if callable(each) else each)]

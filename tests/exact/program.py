@@ -67,11 +67,10 @@ class Late(followers.Stateless):
 
 def keep(part: int, model: Any, history: Any) -> None:
     """Add the end of a fit to the result."""
-    optimizers = [each for found in models.optimizers(model) for each in found.variables]
     RESULT["parts"].append(
         {
             "weights": [followers.digest([followers.local(each)]) for each in weights(model)],
-            "optimizer": [followers.digest([followers.local(each)]) for each in optimizers],
+            "optimizer": [followers.digest([followers.local(each)]) for each in models.optimizer_variables(model)],
             "iterations": [int(each.iterations.numpy()) for each in models.optimizers(model)],
             "rate": followers.rate_of(model),
             "metrics": {

@@ -41,6 +41,7 @@ FOUND = [  # by campaigns
     Cell(input="arrays", model="late", kills=(Kill(1, 10), Kill(3, at="epoch_begin"), Kill(3, at="epoch_begin"))),
     Cell(input="files", model="table", kills=(Kill(3, 5),)),
     Cell(input="cache-file", shape="one-line", kills=(Kill(2, 2), Kill(2, 19))),
+    Cell(input="arrays", optimizer="legacy", callbacks=("lr",), kills=(Kill(2, 4), Kill(3, 12))),
 ]
 
 

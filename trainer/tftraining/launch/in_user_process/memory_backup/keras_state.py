@@ -228,10 +228,13 @@ class State:
 
 
 def _build_optimizer(model: Any) -> None:
-    """Create the optimizer's variables, as BackupAndRestore does."""
+    """Create the optimizer's variables, as BackupAndRestore does, and those of a legacy optimizer as its first step
+    does: a callback that reads the learning rate would create them in another order."""
     optimizer = model.optimizer
     if callable(getattr(optimizer, "build", None)) and not getattr(optimizer, "_built", False):
         optimizer.build(model.trainable_variables)
+    elif callable(create := getattr(optimizer, "_create_all_weights", None)):
+        create(model.trainable_variables)
 
 
 def _bytes_of(handle: Any, kind: Any) -> bytes:
