@@ -49,7 +49,8 @@ KINDS = {
         Kind("scheduler-killed", restarts=False, all_jobs=True),
         Kind("control-plane-paused", restarts=False, all_jobs=True, seconds=(1, 12)),
         Kind("kubelet-killed", restarts=False, all_jobs=True),
-        Kind("containerd-killed", restarts=False, all_jobs=True),
+        # A kubelet may find no sandbox while containerd starts, and ends the containers of the node with SIGTERM.
+        Kind("containerd-killed", charges=3, disruptions=None, all_jobs=True),
         Kind("node-paused", disruptions=None, all_jobs=True, seconds=(1, 12)),
         Kind("node-off", disruptions=None, all_jobs=True, seconds=(1, 40)),
         Kind("network-cut", disruptions=None, all_jobs=True, seconds=(1, 12)),

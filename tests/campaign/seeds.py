@@ -24,6 +24,7 @@ SEEDS: Sequence[Found] = (
     Found(1001, 10, "a full /dev/shm: one member's vote failed, and then the collectives of all"),
     Found(1007, 10, "the same"),
     Found(1012, 10, "a member did not reach the chief's launcher for ten minutes, and said only that it timed out"),
+    Found(3502, 10, "a recreated Secret: a kubelet gave new pods the old key, and the gang waited for ever"),
     Found(2001, 3, "a full /dev/shm, as above", ("shm-filled",)),
 )
 
