@@ -19,8 +19,8 @@ ADVICE = {
     "NotFound": "correct the command of the container, or use an image that contains the program",
     "SyntaxError": "correct the program; `python -m py_compile FILE` finds the place without a cluster",
     "ImportError": "install the module in the image; `tftj run` finds a missing module without a cluster",
-    "Keras3Fit": "install keras 3.10 to 3.15, or tf_keras with `import tf_keras as keras`; a backup of tf_keras needs "
-    "tf_keras, or another directory to start over",
+    "Keras3Fit": "install keras 3.10 to 3.15, with spec.launcher.keras: Auto, or tf_keras with `import tf_keras as "
+    "keras`; a backup of tf_keras needs tf_keras, or another directory to start over",
     "Error": LOG,
     "Killed": "find the sender of the SIGKILL: the node's log, or a sidecar",
     "OOMKilled": "raise resources.limits.memory of the container, or reduce the batch size",

@@ -19,8 +19,8 @@ FATAL = {
     SYNTAX_ERROR: "the program has a syntax error",
     IMPORT_ERROR: "the program cannot import a module",
     KERAS3_FIT: (
-        "fit of Keras 3 cannot train two or more workers here: install keras 3.10 to 3.15, which the launcher patches, "
-        "or tf_keras, and write `import tf_keras as keras`"
+        "fit of Keras 3 cannot train two or more workers here: install keras 3.10 to 3.15, which the launcher patches "
+        "(spec.launcher.keras: Auto), or tf_keras, and write `import tf_keras as keras`"
     ),
 }
 TERMINATED = "Terminated"  # the reason after the SIGTERM of a member
