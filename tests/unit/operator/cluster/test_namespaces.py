@@ -25,9 +25,9 @@ class Running:
     def __init__(self, fake: FakeServer, namespace: Namespace, served: list[str]) -> None:
         self.fake, self.namespace, self.served = fake, namespace, served
 
-    async def is_settled(self) -> bool:
+    async def is_settled(self, seconds: float = 20) -> bool:
         try:
-            await asyncio.wait_for(self.namespace.settled(), 0.3)
+            await asyncio.wait_for(self.namespace.settled(), seconds)
         except TimeoutError:
             return False
         return True
@@ -85,7 +85,7 @@ async def test_a_namespace_is_served_only_once_all_of_it_is_allowed(
 @pytest.mark.parametrize("answers", [(BUSY, FINE, FINE), (FINE, BUSY, FINE), (FINE, FINE, BUSY)])
 async def test_an_error_that_passes_is_waited_for(answers: tuple[Answer, Answer, Answer]) -> None:
     async with watching(*answers) as run:
-        assert not await run.is_settled() and run.served == [] and run.namespace.refused == []
+        assert not await run.is_settled(seconds=0.3) and run.served == [] and run.namespace.refused == []
 
 
 async def test_of_all_namespaces_the_jobs_are_watched_by_kopf_from_the_start() -> None:
