@@ -174,7 +174,7 @@ def _count_removed(status: Status, removed: int) -> Status:
     return _with_cleanup(status, removed=removed + (before or 0))
 
 
-def _with_cleanup(status: Status, **fields: int | str) -> Status:
+def _with_cleanup(status: Status, **fields: int | str | None) -> Status:
     return msgspec.structs.replace(status, cleanup=msgspec.structs.replace(status.cleanup or Cleanup(), **fields))
 
 
@@ -184,7 +184,7 @@ def _in_words(status: Status) -> str:
 
 
 def _end(context: Context, draft: Draft, message: str) -> Draft:
-    status = _with_cleanup(_count_removed(draft.status, 0), message=message)
+    status = _with_cleanup(_count_removed(draft.status, 0), message=message, storage=None)  # nothing is left in it
     draft = draft.but(status=with_condition(status, "Cleaned", "True", ("Cleaned", message), context.now))
     removed = status.cleanup is not None and status.cleanup.removed
     return draft.with_events(Event("Normal", "Cleaned", message)) if removed else draft
