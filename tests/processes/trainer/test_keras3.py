@@ -234,3 +234,10 @@ def test_a_custom_loop_averages_moving_statistics(callbacks: tuple[Path, list[di
     first, second = (told["averaged"] for told in callbacks[1])
     assert first["before"] != second["before"]
     assert first["after"] == second["after"] not in (first["before"], second["before"])
+
+
+@pytest.mark.slow_fault
+def test_what_keras_refuses_is_as_the_page_says(callbacks: tuple[Path, list[dict[str, Any]]]) -> None:
+    for told in (each["refusals"] for each in callbacks[1]):
+        assert "called while defining a new graph or a tf.function" in told["accumulation"]
+        assert "Collectives are not yet implemented for CPU devices" in told["compiled"]
