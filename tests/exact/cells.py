@@ -35,6 +35,7 @@ class Kill:
 class Cell:
     """One program and its kills, each of which happens once."""
 
+    lib: str = "tf_keras"  # or "keras", which is Keras 3
     input: str = "repeat"
     model: str = "dense"
     optimizer: str = ""  # "legacy": that of tf_keras.optimizers.legacy; not drawn
@@ -95,6 +96,7 @@ class Input:
     what: str
     kind: str = STEP
     unseeded: str = ""  # the kind in a program without a seed, if it is another one
+    in_keras_3: str = ""  # the kind in Keras 3, if it is another one
     same: bool = False
     spans_epochs: bool = False  # one pass over the data is the whole training
     missing: int = 0  # examples that the last batch lacks
@@ -107,7 +109,7 @@ class Input:
 
 INPUTS: Mapping[str, Input] = {
     "arrays": Input("arrays, shuffle=False", same=True, finite=True),
-    "arrays-shuffled": Input("arrays, shuffled by Keras", finite=True, drawn=True, unseeded=ANEW),
+    "arrays-shuffled": Input("arrays, shuffled by Keras", finite=True, drawn=True, unseeded=ANEW, in_keras_3=ANEW),
     "arrays-uneven": Input("arrays, the last batch smaller", same=True, finite=True, missing=3),
     "repeat": Input("batch().repeat()", same=True),
     "repeat-shuffled": Input("shuffle(seed).batch().repeat()"),
@@ -218,6 +220,8 @@ def expected(cell: Cell) -> Expected:
     averaged = cell.workers > 1 and cell.model == "batchnorm"
     same = source.same and not averaged and not any(part.lost for part in parts)
     kind = source.kind if cell.seeded else source.unseeded or source.kind
+    if cell.lib == "keras":
+        kind = source.in_keras_3 or kind
     if kind == ANEW and cell.exactness == "Required":
         kind = EPOCH
     if any(part.storage for part in parts) or (cell.shape == "initial-epoch" and not cell.backup):

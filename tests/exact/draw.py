@@ -16,6 +16,7 @@ MOST_KILLS = 4
 LOOP_INPUTS = ("repeat", "repeat-shuffled", "finite-long", "repeat-first")
 RATES = ("lr", "reduce-lr", "own", "own-state")  # callbacks that set the learning rate
 NO_RATE = ("schedule", "loss-scale", "two-optimizers")  # models in which they cannot
+LEGACY_ONLY = ("dropout-generator", "vocabulary")  # models that Keras 3 has in another form
 ALONE = ("table", "late", "dropout-generator", "two-optimizers", "metric")  # not under a strategy
 
 
@@ -28,6 +29,11 @@ def cells(seed: int) -> Iterator[Cell]:
     chance.shuffle(todo)
     while True:
         yield _one(chance, todo.pop() if todo else {})
+
+
+def of_keras_3(drawn: Iterator[Cell]) -> Iterator[Cell]:
+    """The cells that a program of Keras 3 can have."""
+    return (replace(cell, lib="keras") for cell in drawn if cell.model not in LEGACY_ONLY)
 
 
 def _one(chance: random.Random, given: dict[str, object]) -> Cell:

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tests.exact.cells import Cell, Kill
 from tests.exact.inputs import validation_data
+from tests.exact.library import keras, plain
 from tests.exact.models import optimizers
 from tftraining.launch.in_user_process.memory_backup import copy_report
 
@@ -38,7 +38,9 @@ def digest(values: Iterable[Any]) -> str:
 
 def local(variable: Any) -> Any:
     """This member's value of a variable."""
-    return tf.distribute.get_strategy().experimental_local_results(variable)[0].numpy()
+    value = plain(variable)  # callbacks of Keras 3 do not run in the scope of its strategy
+    strategy = getattr(value, "distribute_strategy", None) or tf.distribute.get_strategy()
+    return strategy.experimental_local_results(value)[0].numpy()
 
 
 class Place:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-import tf_keras as keras
 
 from tests.exact.cells import BATCH, INPUTS, Cell
+from tests.exact.library import keras
 
 FILES = 4
 AUTO = tf.data.AUTOTUNE
@@ -35,6 +35,7 @@ class Batches(keras.utils.Sequence):  # type: ignore[misc]
     """A Sequence; `shuffles`: in another order after each epoch."""
 
     def __init__(self, count: int, shuffles: bool) -> None:
+        super().__init__()
         self.order, self.shuffles, self.random = np.arange(count), shuffles, np.random.default_rng(5)
 
     def __len__(self) -> int:

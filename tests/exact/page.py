@@ -19,8 +19,8 @@ HEAD = f"""# What is exact
 A training that is killed and resumed ends as the undisturbed one, byte for byte, where its input allows it. Where it
 does not, the program's log, the condition `MemoryBackup` and `tftj explain` say so at the begin of `fit`
 ([backups in memory](memory-backups.md)). This page lists what is what. `python -m tests.exact` tests it: it draws
-programs from these tables, kills them at drawn points, and compares weights, optimizer, metrics, History, files and the
-examples of each epoch with those of the undisturbed run.
+programs of tf_keras and of Keras 3 from these tables, kills them at drawn points, and compares weights, optimizer,
+metrics, History, files and the examples of each epoch with those of the undisturbed run.
 
 ## Where a restart resumes
 
@@ -87,6 +87,7 @@ def page() -> str:
 def _input(each: Input) -> str:
     begin = "the same bytes" if each.same else "each example once an epoch" if each.once else "the same number of steps"
     kind = f"`{each.kind}`" + f"; `{each.unseeded}` in a program without a seed" * bool(each.unseeded)
+    kind += f"; `{each.in_keras_3}` in Keras 3" * bool(each.in_keras_3)
     return f"| {each.what} | {kind} | {begin} |\n"
 
 

@@ -11,13 +11,12 @@ from typing import Any
 
 import h5py  # type: ignore[import-untyped]
 import tensorflow as tf
-import tf_keras as keras
 
 import tftraining
 from tests.exact import followers, inputs, models
-from tests.exact.cells import BATCH, FOLDS, Cell
+from tests.exact.cells import BATCH, FOLDS
+from tests.exact.library import CELL, keras, path
 
-CELL = Cell.from_json(Path(os.environ["EXACT_CELL"]).read_text(encoding="utf-8"))
 DIRECTORY = Path(os.environ["TFTRAINING_DIR"])
 TASK = json.loads(os.environ.get("TF_CONFIG") or '{"task": {"index": 0}}')["task"]["index"]
 PLACE = followers.Place(DIRECTORY, TASK)
@@ -86,19 +85,19 @@ def keep(part: int, model: Any, history: Any) -> None:
 
 def weights(model: Any) -> list[Any]:
     """The variables of the model but those that count on each member."""
-    return [each for each in model.variables if not each.name.startswith("counted/")]
+    return [each for each in model.variables if "counted/" not in path(each)]
 
 
 def files() -> dict[str, Any]:
     """What the callbacks have left, in a form that does not depend on time."""
-    found: dict[str, Any] = {path.name: path.read_text() for path in DIRECTORY.glob("rows-*.csv")}
-    found |= {path.name: saved(path) for path in DIRECTORY.glob(f"best-*-{TASK}.weights.h5")}
-    return found | {f"{path.parent.name}/{path.name}": scalars(path) for path in DIRECTORY.glob(f"board-*-{TASK}/*")}
+    found: dict[str, Any] = {each.name: each.read_text() for each in DIRECTORY.glob("rows-*.csv")}
+    found |= {each.name: saved(each) for each in DIRECTORY.glob(f"best-*-{TASK}.weights.h5")}
+    return found | {f"{each.parent.name}/{each.name}": scalars(each) for each in DIRECTORY.glob(f"board-*-{TASK}/*")}
 
 
-def saved(path: Path) -> str:
+def saved(name: Path) -> str:
     """A digest of the values in a file of weights, but those that count."""
-    with h5py.File(path) as file:
+    with h5py.File(name) as file:
         names: list[str] = []
         file.visit(names.append)
         values = [file[name][()] for name in names if isinstance(file[name], h5py.Dataset)]
@@ -108,8 +107,8 @@ def saved(path: Path) -> str:
 def scalars(directory: Path) -> list[Any]:
     """The points in TensorBoard's files of the directory, but those of time: of each tag and step the last one."""
     points: dict[tuple[str, int], str] = {}
-    for path in sorted(directory.glob("events.*"), key=lambda each: int(each.name.split(".")[3])):
-        for event in tf.compat.v1.train.summary_iterator(str(path)):
+    for file in sorted(directory.glob("events.*"), key=lambda each: int(each.name.split(".")[3])):
+        for event in tf.compat.v1.train.summary_iterator(str(file)):
             for value in event.summary.value:
                 if value.HasField("tensor") and not value.tag.startswith(("keras", "batch_2", "graph")):
                     points[value.tag, event.step] = repr(tf.make_ndarray(value.tensor).tolist())

@@ -11,7 +11,7 @@ import pytest
 from tests.exact.__main__ import Runs
 from tests.exact.cells import Cell, Kill
 from tests.exact.direct import Direct, Interpreter
-from tests.exact.draw import cells
+from tests.exact.draw import cells, of_keras_3
 
 SEED, CELLS = 34, 52
 FIRST = [
@@ -21,7 +21,9 @@ FIRST = [
         validation="each",
         kills=(Kill(0, 3), Kill(1, 12), Kill(2, at="validation")),
     ),
-    Cell(input="generator", model="metric", callbacks=("lr", "own"), kills=(Kill(1, 12), Kill(2, 12))),
+    Cell(
+        lib="keras", input="shuffled", model="dropout", callbacks=("csv", "lr", "own"), kills=(Kill(1, 18), Kill(2, 9))
+    ),
 ]
 GANGS = [
     Cell(workers=2, model="batchnorm", kills=(Kill(1, 12, member=1), Kill(2, 12))),
@@ -35,7 +37,14 @@ GANGS = [
     Cell(workers=2, scaled_to=1, input="finite", callbacks=("lr", "csv"), kills=(Kill(1, 7),)),
     Cell(workers=2, input="random-map", model="train-step", backup=False, kills=(Kill(0, 3), Kill(2, 12))),
 ]
+GANGS_3 = [  # of Keras 3
+    Cell(lib="keras", workers=2, input="shuffled", model="batchnorm", kills=(Kill(1, 18, member=1), Kill(2, 12))),
+    Cell(lib="keras", workers=3, input="finite-uneven", model="ema", callbacks=("lr",), kills=(Kill(2, 3, member=2),)),
+    Cell(lib="keras", workers=2, scaled_to=1, input="finite", callbacks=("csv",), kills=(Kill(1, 7),)),
+    Cell(lib="keras", workers=2, model="dropout", shape="two-fits", backup=False, kills=(Kill(1, 18, part=1),)),
+]
 FOUND = [  # by campaigns
+    Cell(input="generator", model="metric", callbacks=("lr", "own"), kills=(Kill(1, 12), Kill(2, 12))),
     Cell(input="arrays", model="dropout", backup=False, shape="two-fits", kills=(Kill(1, 13, part=1),)),
     Cell(input="arrays", model="metric", shape="two-fits", validation="second", kills=(Kill(3, 9, part=1),)),
     Cell(input="arrays", model="late", kills=(Kill(1, 10), Kill(3, at="epoch_begin"), Kill(3, at="epoch_begin"))),
@@ -43,6 +52,7 @@ FOUND = [  # by campaigns
     Cell(input="cache-file", shape="one-line", kills=(Kill(2, 2), Kill(2, 19))),
     Cell(input="arrays", optimizer="legacy", callbacks=("lr",), kills=(Kill(2, 4), Kill(3, 12))),
 ]
+DRAWN = [*islice(cells(SEED), CELLS), *islice(of_keras_3(cells(SEED)), CELLS)]
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +71,16 @@ def check(runs: Runs, cell: Cell) -> None:
     assert verdict.kills or verdict.resumed, f"nothing has disturbed {cell.to_json()}"
 
 
-@pytest.mark.parametrize("cell", FIRST, ids=lambda cell: cell.input)
+@pytest.mark.parametrize("cell", FIRST, ids=lambda cell: f"{cell.lib} {cell.input}")
 def test_a_resumed_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cell: Cell) -> None:
     check(runs, cell)
 
 
 @pytest.mark.slow_fault
-@pytest.mark.parametrize("cell", [*GANGS, *FOUND, *islice(cells(SEED), CELLS)], ids=Cell.to_json)
+@pytest.mark.parametrize(
+    "cell",
+    [*GANGS, *GANGS_3, *FOUND, *DRAWN],
+    ids=Cell.to_json,
+)
 def test_a_drawn_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cell: Cell) -> None:
     check(runs, cell)

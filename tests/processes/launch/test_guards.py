@@ -48,7 +48,7 @@ def with_parameter(cls: str, method: str, parameters: str, lost: str, **more: An
 
 NOTHING: dict[str, Any] = {"reports": False, "resumes": False}
 UNCHANGED = Case("", "", "^", "")
-UNCHANGED_3 = Case("", "", "^", "", resumes=False, package="keras")
+UNCHANGED_3 = Case("", "", "^", "", package="keras")
 HANDLER, FIT = "DataHandler", "Model.fit of tf_keras.src.engine.training"
 FEW = [
     UNCHANGED,
@@ -75,6 +75,11 @@ MORE = [
     renamed("CallbackList", "CallbackList.on_train_begin", ALL, package="keras", **NOTHING),
     renamed("_weights_path", "_weights_path", FINISHED, resumes=False, package="keras"),
     renamed("_initial_epoch", "_initial_epoch", FINISHED, resumes=False, package="keras"),
+    *(
+        renamed(name, name, MEMORY, resumes=False, package="keras")
+        for name in ("_enumerate_iterator", "_steps_seen", "_get_iterator", "_distributed_dataset", "_async_train")
+    ),
+    Case("this is no fit of Keras", MEMORY, r"(?<!\.)\bepoch_iterator\b", "later", resumes=False, package="keras"),
 ]
 
 

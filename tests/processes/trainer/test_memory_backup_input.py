@@ -17,9 +17,10 @@ import tf_keras as keras
 from tensorflow.python.data.ops import map_op
 from tf_keras.src.engine import data_adapter
 
-from tftraining.launch.in_user_process.memory_backup import input_position
-from tftraining.launch.in_user_process.memory_backup.input_kind import DRAWN_ANEW, EPOCH, STEP, Kind, kind_of
+from tftraining.launch.in_user_process.memory_backup import input_kind, input_position
+from tftraining.launch.in_user_process.memory_backup.input_kind import DRAWN_ANEW, EPOCH, STEP, Kind
 from tftraining.launch.in_user_process.memory_backup.input_position import Position, can_skip, examples_in_a_step
+from tftraining.launch.in_user_process.memory_backup.legacy_fit import LegacyFit
 
 EPOCHS, STEPS = 4, 6
 NUMBERS = tf.data.Dataset.range(12)
@@ -32,17 +33,28 @@ def handler(data: Any, steps: int | None = None, **more: Any) -> Any:
     return data_adapter.DataHandler(data, epochs=EPOCHS, steps_per_epoch=steps, steps_per_execution=None, **more)
 
 
+def kind_of(made: Any) -> Kind:
+    return input_kind.kind_of(made._dataset, LegacyFit(None, made).several)
+
+
 def position_of(made: Any, drawn: int = 0, number: int = 0, **more: Any) -> Position:
-    found = Position(made, kind_of(made), 1, **{"on_other_reader": lambda: None, **more})
+    fit = LegacyFit(None, made)
+    found = Position(fit, kind_of(made), 1, **{"on_other_reader": lambda: None, **more})
     found.drawn, found.made = drawn, number
+    fit.follow(found)
     return found
+
+
+def epochs(made: Any, position: Position, original: Any = None) -> Iterator[tuple[int, Any]]:
+    fit: Any = position._source
+    return fit.epochs(original or type(made).enumerate_epochs)  # type: ignore[no-any-return]
 
 
 def read(made: Any, position: Position, epoch: int = 0, batch: int = 0) -> dict[tuple[int, int], Any]:
     """Read from this place on, as `fit` does: each batch, and the position before it."""
     seen = {}
     made._initial_epoch, made._initial_step = epoch, batch
-    for present, iterator in position.epochs(type(made).enumerate_epochs):
+    for present, iterator in epochs(made, position):
         for step in range(batch if present == epoch else 0, STEPS):
             seen[present, step] = (np.asarray(next(iterator)).tolist(), position.drawn, position.made)
             position.drawn += 1
@@ -208,7 +220,7 @@ def test_another_reader_of_a_shuffled_input_is_noticed() -> None:
     shuffled, noticed = NUMBERS.shuffle(12, 1).batch(2), []
     made = handler(shuffled)
     position = position_of(made, on_other_reader=lambda: noticed.append(True))
-    for epoch, _ in position.epochs(type(made).enumerate_epochs):
+    for epoch, _ in epochs(made, position):
         iter(NUMBERS)
         if epoch == 2:
             assert not noticed
@@ -221,7 +233,7 @@ def test_another_reader_of_a_shuffled_input_is_noticed() -> None:
 def test_a_later_fit_reads_on_where_the_earlier_one_is_not_repeated(kind: str) -> None:
     undisturbed, restarted = AT_THE_STEP[kind](), AT_THE_STEP[kind]()
     read(undisturbed, position_of(undisturbed))
-    input_position.pass_over(restarted, kind_of(restarted), EPOCHS)
+    input_position.pass_over(restarted._dataset, kind_of(restarted), EPOCHS)
     restarted._initial_epoch = EPOCHS
     assert not list(restarted.enumerate_epochs())
     later = [handler(each._dataset) for each in (undisturbed, restarted)]
@@ -231,9 +243,9 @@ def test_a_later_fit_reads_on_where_the_earlier_one_is_not_repeated(kind: str) -
 
 def test_the_order_is_unknown_where_iterators_of_an_earlier_fit_do_not_tell_it() -> None:
     made = AT_THE_STEP["shuffled, repeated"]()
-    input_position.pass_over(made, kind_of(made), EPOCHS)
+    input_position.pass_over(made._dataset, kind_of(made), EPOCHS)
     later = handler(made._dataset, STEPS)
-    assert input_position.readers_of(later, kind_of(later)) == [input_position.UNKNOWN]
+    assert input_position.readers_of(later._dataset, kind_of(later)) == [input_position.UNKNOWN]
 
 
 # Strategies.
@@ -252,24 +264,25 @@ def test_the_first_iterator_begins_at_the_position_and_later_ones_at_the_start(k
     adapter = types.SimpleNamespace(should_recreate_iterator=lambda: anew)
     made = types.SimpleNamespace(_dataset=INPUTS[kind](), _adapter=adapter, _inferred_steps=None)
 
-    def epochs(made: Any) -> Iterator[tuple[int, Any]]:
+    def original(made: Any) -> Iterator[tuple[int, Any]]:
         iterator = iter(made._dataset)
         for epoch in (3, 4):
             iterator = iter(made._dataset) if anew else iterator
             yield epoch, iterator
 
-    assert can_skip(made)
-    assert examples_in_a_step(made, 2) == (4 if kind == "of a function" else 2)
-    position = Position(made, Kind(STEP), 1, lambda: None)
+    assert can_skip(made._dataset)
+    assert examples_in_a_step(made._dataset, 2) == (4 if kind == "of a function" else 2)
+    fit = LegacyFit(None, made)
+    position = Position(fit, Kind(STEP), 1, lambda: None)
+    fit.follow(position)
     position.drawn, position.made, seen = 3, 5, []
-    for epoch, iterator in position.epochs(epochs):
+    for epoch, iterator in fit.epochs(original):
         seen.append((epoch, position.drawn, next(iterator).numpy().tolist()))
         position.drawn += 1
     assert seen == [(3, 3, [6, 7]), (4, 0, [0, 1]) if anew else (4, 4, [8, 9])]
-    assert position.next_epoch() == ({"drawn": 0, "made": 7} if anew else {"drawn": 5, "made": 5})
+    assert fit.next_position() == ({"drawn": 0, "made": 7} if anew else {"drawn": 5, "made": 5})
 
 
 def test_what_cannot_be_skipped_or_counted() -> None:
-    made = types.SimpleNamespace(_dataset=iter([]))
-    assert not can_skip(made)
-    assert examples_in_a_step(made, 1) is None
+    assert not can_skip(iter([]))
+    assert examples_in_a_step(iter([]), 1) is None

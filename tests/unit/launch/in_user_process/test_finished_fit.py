@@ -25,7 +25,9 @@ class StandIn(Backup):
     first sum whether they keep the end, have found it, two parts of its name, and what was moved."""
 
     def __init__(self, path: Path, answers: list[Any] | None = None, *, deletes: bool = True) -> None:
-        super().__init__(types.SimpleNamespace(model=types.SimpleNamespace(weights=[]), delete_checkpoint=deletes))
+        strategy = types.SimpleNamespace(extended=types.SimpleNamespace(_in_multi_worker_mode=lambda: False))
+        model = types.SimpleNamespace(weights=[], distribute_strategy=strategy)
+        super().__init__(types.SimpleNamespace(model=model, delete_checkpoint=deletes))
         self.path = str(path)
         self.answers = answers or []
         self.workers = 1 if answers is None else 2

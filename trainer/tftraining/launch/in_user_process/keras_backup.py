@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from .memory_backup import member_sums
-from .memory_backup.member_sums import Sums, sums_over
+from .memory_backup.member_sums import Sums, members_of, sums_over, writes_under
 from .surface import Part, Surface
 
 CLASS = "BackupAndRestore"
@@ -47,12 +46,17 @@ KERAS_3 = Surface(
 def find_backup(callbacks: Any) -> Backup | None:
     """The backup of a CallbackList; None without BackupAndRestore, or with an unsupported one."""
     found = [each for each in callbacks.callbacks if any(cls.__name__ == CLASS for cls in type(each).__mro__)]
-    if len(found) != 1 or not hasattr(found[0], "delete_checkpoint"):
+    if len(found) != 1 or not hasattr(found[0], "delete_checkpoint") or not _is_of_tensorflow(found[0]):
         return None
     modules = [cls.__module__ for cls in type(found[0]).__mro__]
     kind = Keras3Backup if any(each.endswith(".backup_and_restore") for each in modules) else LegacyBackup
     backup = kind(found[0])
     return backup if found[0].model.built and backup.supported else None
+
+
+def _is_of_tensorflow(callback: Any) -> bool:
+    """Whether its Keras runs TensorFlow: Keras 3 may run another library."""
+    return hasattr(callback.model, "distribute_strategy")
 
 
 def _absolute(path: str) -> str:
@@ -65,13 +69,15 @@ class Backup:
     path: str
     surface = Surface(_LOST, ())
     supported = True
-    workers = 1
-    writes = True
 
     def __init__(self, callback: Any) -> None:
         self._callback = callback
         self._model = callback.model
+        self._strategy = callback.model.distribute_strategy
+        self.workers, self.writes = members_of(self._strategy), writes_under(self._strategy)
+        self._sums: Sums | None = None
         self.deletes = bool(callback.delete_checkpoint)
+        self.saves_each_epoch = getattr(callback, "save_freq", "epoch") == "epoch"
 
     def is_known(self) -> bool:
         """Whether this version of Keras is as it must be to restore the end of a `fit`."""
@@ -92,8 +98,10 @@ class Backup:
         return bool(getattr(self._model, "stop_training", False))
 
     def sums(self, *numbers: int) -> list[int]:
-        """The sums of numbers over all members, up to 2^24."""
-        return list(numbers)
+        """The sums of numbers, up to 2^24, over all members: a collective that all of them must call."""
+        if self._sums is None:
+            self._sums = sums_over(self._strategy, self.workers)
+        return [round(each) for each in self._sums([float(number) for number in numbers])[: len(numbers)]]
 
     @contextmanager
     def without_deletion(self) -> Iterator[None]:
@@ -128,22 +136,8 @@ class LegacyBackup(Backup):
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
         self.path = os.path.join(_absolute(str(callback.backup_dir)), "chief")
-        self._strategy = self._model.distribute_strategy
         self._state: Any = None
-        self._sums: Sums | None = None
-        extended = self._strategy.extended
-        with_coordinator = getattr(self._strategy, "_should_use_with_coordinator", False)
-        if not with_coordinator and extended._in_multi_worker_mode():
-            self.workers = int(extended._num_workers)
-            self.writes = bool(extended.should_checkpoint)
         self.supported = not getattr(callback, "save_before_preemption", False)
-        self.saves_each_epoch = getattr(callback, "save_freq", "epoch") == "epoch"
-
-    def sums(self, *numbers: int) -> list[int]:
-        """The sums over all members: a collective that all of them must call."""
-        if self._sums is None:
-            self._sums = sums_over(self._strategy, self.workers)
-        return [round(each) for each in self._sums([float(number) for number in numbers])[: len(numbers)]]
 
     def after_begin(self) -> None:
         """Keep the callback's training state, which it drops at the end of `fit`, before the state is final."""
@@ -172,16 +166,13 @@ class LegacyBackup(Backup):
 
 
 class Keras3Backup(Backup):
-    """The backup of Keras 3 with TensorFlow, in one process: weights in `<backup_dir>` itself."""
+    """The backup of Keras 3 with TensorFlow: weights in `<backup_dir>` itself."""
 
     surface = KERAS_3
 
     def __init__(self, callback: Any) -> None:
         super().__init__(callback)
         self.path = _absolute(str(callback.backup_dir))
-        strategy = getattr(self._model, "distribute_strategy", None)
-        alone = strategy is None or not strategy.extended._in_multi_worker_mode()
-        self.supported = alone and sys.modules["keras"].backend.backend() == "tensorflow"
         self._initial_epoch = getattr(self._model, "_initial_epoch", None)
 
     def restore(self, state: str, epochs: int) -> None:
@@ -194,7 +185,8 @@ class Keras3Backup(Backup):
 
     def save(self, state: str) -> None:
         """Save as the callback's own _save_model does."""
-        self._model.save_weights(f"{state}.weights.h5", overwrite=True)
+        if state:
+            self._model.save_weights(f"{state}.weights.h5", overwrite=True)
 
     def after_end(self, stopped: bool) -> None:
         """Also reset the initial epoch, which Keras leaves in the model: the next `fit` would begin there."""

@@ -20,6 +20,7 @@ from .surface import Part, Surface
 from .tracker import Tracker
 
 EPOCHS_DONE = "_tftraining_epochs_done"  # set on the CallbackList of a restored `fit`: fewer than all if stopped early
+STEPS_DONE = "_tftraining_steps_done"  # the same, of a `fit` of Keras 3 with copies: its steps so far
 MODULES = frozenset(
     {
         "tf_keras.src.callbacks",
@@ -201,9 +202,10 @@ def _on_train_end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
 
 
 def _counted(callbacks: Any) -> int | None:
-    """The steps of this `fit` as its model counts them, and BackupAndRestore restores them; None in Keras 3. Never the
-    iterations of an optimizer: a model may have several, or one that another `fit` has used."""
+    """The steps of this `fit` as its model counts them, and BackupAndRestore restores them, or its copies in memory;
+    None in Keras 3 without copies. Never the iterations of an optimizer: a model may have several, or one that another
+    `fit` has used."""
     try:
         return int(callbacks.model._train_counter.numpy())
     except Exception:
-        return None
+        return getattr(callbacks, STEPS_DONE, None)

@@ -25,6 +25,7 @@ from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFini
 from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, Copy, Slots, held
 from tftraining.launch.in_user_process.memory_backup.fit import PATIENCE_SECONDS, Session
 from tftraining.launch.in_user_process.memory_backup.input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
+from tftraining.launch.in_user_process.memory_backup.legacy_fit import LegacyFit
 from tftraining.launch.in_user_process.memory_backup.self_check import ResumedTrainingDiffers
 from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
@@ -144,12 +145,14 @@ class Member:
         self.counted: list[int] = []
         self.save_counter, self.assign = self, self.counted.append
         adapter = types.SimpleNamespace(should_recreate_iterator=lambda: False)
-        self.handler: Any = types.SimpleNamespace(kind=case.get("kind", Kind(STEP, digest="digest")), _adapter=adapter)
-        self.handler._dataset, self.handler._initial_epoch = types.SimpleNamespace(_datasets=[]), 0
+        self.handler: Any = types.SimpleNamespace(_adapter=adapter)
+        kind = case.get("kind", Kind(STEP, digest="digest"))
+        self.handler._dataset, self.handler._initial_epoch = types.SimpleNamespace(_datasets=[], kind=kind), 0
         self.handler._inferred_steps, self.handler._insufficient_data, self.handler.step_increment = None, False, 0
         told = {"directory": str(self.directory), "percent": 1, "restore": [1, 32], **case.get("told", {})}
         settings = Settings(json.dumps(told), {"TFTRAINING_ROUND": "2"})
-        self.session = Session(settings, self.callbacks, Backup(place, number == 0), self.handler)
+        self.fit = LegacyFit(self.model, self.handler)
+        self.session = Session(settings, self.callbacks, Backup(place, number == 0), self.fit)
         self.copier = self.session.copier
         self.copier.sums = gang.sums_of(number)
 
@@ -194,12 +197,12 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
         return found
 
     monkeypatch.setattr(fit, "State", TrainingState)
-    monkeypatch.setattr(input_kind, "kind_of", lambda handler: handler.kind)
+    monkeypatch.setattr(input_kind, "kind_of", lambda dataset, several: dataset.kind)
     monkeypatch.setattr(stored_state, "read", stored)
-    monkeypatch.setattr(Session, "_latest", lambda self: self._saved.read_checkpoint_manager.latest_checkpoint)
+    monkeypatch.setattr(LegacyFit, "latest", lambda self: self._saved.read_checkpoint_manager.latest_checkpoint)
     monkeypatch.setattr(call_site, "objection", lambda frame: "")
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
-    monkeypatch.setattr(Session, "_stored", lambda self: (self._saved.step, 5))
+    monkeypatch.setattr(Session, "_stored", lambda self: (self._fit._saved.step, 5))
 
     def run(one: dict[str, Any] | None = None, other: dict[str, Any] | None = None, **both: Any) -> Any:
         gang = Gang(2)
@@ -256,7 +259,6 @@ def test_all_go_on_where_the_chief_says(begin: Begin) -> None:
     states: Any = [each.copier._state for each in (one, two)]
     assert [each.value for each in states] == [7, 7]
     assert one.counted == two.counted == [5]  # the next backup of Keras is number 6, and does not overwrite number 5
-    assert two.session.follows(two.handler)
     assert (two.handler._initial_epoch, two.handler._initial_step) == (1, 12)
 
 

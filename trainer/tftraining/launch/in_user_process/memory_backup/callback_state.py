@@ -29,20 +29,29 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "TensorBoard": ("_global_train_batch", "_previous_epoch_iterations", "_train_accumulated_time"),
     "TerminateOnNaN": (),
 }
+# The same in Keras 3, where it differs.
+FIELDS_3 = FIELDS | {
+    "BackupAndRestore": ("_batches_seen_since_last_saving", "_last_batch_seen", "_current_epoch"),
+    "ModelCheckpoint": ("best", "_batches_seen_since_last_saving", "_last_batch_seen", "_current_epoch"),
+    "MonitorCallback": ("best",),
+    "SwapEMAWeights": ("_ema_weights_in_model",),
+}
+_KERAS_3 = "keras.src.callbacks"
 # Those that are read or set beside them.
 _MORE = {
     "CSVLogger": ("append_header", "csv_file", "filename", "keys", "writer"),
     "EarlyStopping": ("best_weights", "restore_best_weights"),
     "TensorBoard": ("_writers",),
 }
-SURFACE = Surface(
-    "a callback of Keras begins anew at a restart",
-    tuple(
-        Part("{package}.callbacks", name, uses=" ".join((*fields, *_MORE.get(name, ()))))
-        for name, fields in FIELDS.items()
-        if fields or name in _MORE
-    ),
-)
+_LOST = "a callback of Keras begins anew at a restart"
+
+
+def _surface(package: str, every: dict[str, tuple[str, ...]]) -> Surface:
+    told = {name: " ".join((*fields, *_MORE.get(name, ()))) for name, fields in every.items()}
+    return Surface(_LOST, tuple(Part(package, name, uses=uses) for name, uses in told.items() if uses))
+
+
+SURFACE, KERAS_3 = _surface("{package}.callbacks", FIELDS), _surface(_KERAS_3, FIELDS_3)
 _ALIGNMENT = 64
 _FEW, _SMALL = 1000, 1 << 20  # values of a container, and bytes of an array, that are compared as a whole
 _PLAIN = (bool, int, float, str, type(None))
@@ -54,7 +63,7 @@ class CallbackStates:
     def __init__(self, callbacks: Any, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._told: set[str] = set()
-        library = type(callbacks).__module__
+        library = type(callbacks).__module__.removesuffix(".callback_list")
         everyone = [*callbacks.callbacks, getattr(callbacks, "_history", None)]
         unique = {id(each): each for each in everyone if each is not None}
         self._states = [_State(each, library) for each in unique.values()]
@@ -142,17 +151,20 @@ class _State:
 
     def __init__(self, callback: Any, library: str) -> None:
         self.callback = callback
-        classes = type(callback).__mro__
-        known = [cls for cls in classes if cls.__module__ == library and cls.__name__ in FIELDS]
+        classes, fields = type(callback).__mro__, FIELDS_3 if library == _KERAS_3 else FIELDS
+        of_library = [cls for cls in classes if f"{cls.__module__}.".startswith(f"{library}.")]
+        known = [cls for cls in of_library if cls.__name__ in fields]
         self.kind = known[0].__name__ if known else "Callback"
         self.name = type(callback).__name__
-        self._own = [cls for cls in classes[:-1] if cls not in known and cls.__module__ != library]
+        self._own = [cls for cls in classes[:-1] if cls not in of_library]
         self._known = known[0] if known else None
+        self._fields = fields[self.kind]
         self._has_methods = callable(getattr(callback, "get_state", None)) and callable(
             getattr(callback, "set_state", None)
         )
         self._csv = _Csv(callback) if self.kind == "CSVLogger" else None
-        parts = (part for part in SURFACE.parts if part.path == self.kind)
+        surface = KERAS_3 if library == _KERAS_3 else SURFACE
+        parts = (part for part in surface.parts if part.path == self.kind)
         self._unknown = next((part.missing(sys.modules, {"package": library.rpartition(".")[0]}) for part in parts), "")
         self._begin = self._unsaved()
 
@@ -175,7 +187,7 @@ class _State:
         """The state, as JSON types."""
         if self._unknown:
             raise LookupError(self._unknown)
-        fields = {each: getattr(self.callback, each) for each in FIELDS[self.kind] if hasattr(self.callback, each)}
+        fields = {each: getattr(self.callback, each) for each in self._fields if hasattr(self.callback, each)}
         told: dict[str, Any] = {"kind": self.kind, "fields": fields}
         if self._csv is not None:
             told["file"] = self._csv.state()

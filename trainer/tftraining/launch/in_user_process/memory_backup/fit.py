@@ -1,37 +1,38 @@
-"""One `fit` of tf_keras whose state is copied into memory: where it resumes, its place in the epochs and in the input.
+"""One `fit` whose state is copied into memory: where it resumes, its place in the epochs and in the input.
 
-fit_hook.py calls it from Keras; copier.py makes the copies. docs/memory-backups-design.md says how the parts work
-together, and the invariants. What is not known to be exact is not restored, and self_check.py looks at the rest.
+fit_hook.py calls it from Keras; keras_fit.py is what differs between tf_keras and Keras 3; copier.py makes the copies.
+docs/memory-backups-design.md says how the parts work together, and the invariants. What is not known to be exact is not
+restored, and self_check.py looks at the rest.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from .. import call_site
-from ..keras_backup import LegacyBackup
-from ..keras_hook import EPOCHS_DONE
+from ..keras_backup import Backup
+from ..keras_hook import EPOCHS_DONE, STEPS_DONE
 from . import copy_file, input_kind, random_numbers, stored_state, variable_count
 from .callback_state import CallbackStates
 from .copier import Copier, describe
 from .copy_report import NOT_STORED
 from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
 from .input_position import UNKNOWN, Position, can_skip, examples_in_a_step, pass_over, readers_of
+from .keras_fit import KerasFit
 from .keras_state import METRICS, State
-from .member_sums import sums_over, totals_over
+from .member_sums import members_of, sums_over, totals_over, writes_under
 from .program_digest import program_digest
 from .resumed_position import Gang, Place, from_head, resume_at
 from .self_check import Checks, ResumedTrainingDiffers
 from .settings import Settings
 
-STEP_IN_CHECKPOINT = "train_counter/.ATTRIBUTES/VARIABLE_VALUE"
 PATIENCE_SECONDS = 600.0  # then an epoch of an input that is not known to be reproducible has copies inside
 FIRST_LOOK = 16  # batches behind the begin of an epoch at which the members first look how long it takes
 FAR = 1 << 20  # batches
@@ -52,10 +53,7 @@ class Unsaved:
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        extended = model.distribute_strategy.extended
-        gang = extended._in_multi_worker_mode()
-        self.workers = int(extended._num_workers) if gang else 1
-        self.writes = bool(extended.should_checkpoint) if gang else True
+        self.workers, self.writes = members_of(model.distribute_strategy), writes_under(model.distribute_strategy)
 
     def has_stopped(self) -> bool:
         """Whether a callback has stopped the training."""
@@ -65,12 +63,12 @@ class Unsaved:
 class Session:
     """The copies of one `fit` of this process."""
 
-    def __init__(self, settings: Settings, callbacks: Any, backup: LegacyBackup | Unsaved, handler: Any) -> None:
+    def __init__(self, settings: Settings, callbacks: Any, backup: Backup | Unsaved, fit: KerasFit) -> None:
         self._settings = settings
         self._callbacks = callbacks
         self._backup = backup
         self._model = callbacks.model
-        self._handler = handler
+        self._fit = fit
         self._thread = threading.current_thread()
         strategy = self._model.distribute_strategy
         self.copier = Copier(
@@ -83,12 +81,11 @@ class Session:
         self._first = 0  # the batch with which the present epoch begins or resumes
         self._steps = 0  # of an epoch; 0 if that is unknown
         self._due = self._asked = False  # copies that wait for the end of the epoch
-        self._examples = examples_in_a_step(handler, self._replicas)
+        self._examples = examples_in_a_step(fit.dataset, self._replicas)
         self._kind = Kind(STORAGE)
         self._state: State | None = None
         self._states: CallbackStates | None = None
         self._random = random_numbers.of_model(self._model)
-        self._saved: Any = None  # Keras' WorkerTrainingState
         self._resumed: Mapping[str, Any] | None = None  # the head of the restored copy, or of the stored state
         self._checks: Checks | None = None
         self._position: Position | None = None
@@ -143,8 +140,8 @@ class Session:
                 self._only_counts = True
                 return Kind(STORAGE), "the newest copy is of another fit of this program, which comes later"
             self._states.before_begin()
-            kind = input_kind.kind_of(self._handler)
-            self._readers = readers_of(self._handler, kind)
+            kind = input_kind.kind_of(self._fit.dataset, self._fit.several)
+            self._readers = readers_of(self._fit.dataset, kind)
             if UNKNOWN in self._readers:
                 self._tell_anew("the order of the input", "an earlier fit that is not repeated has read it")
             if not self._steps and kind.at != EPOCH:
@@ -157,7 +154,7 @@ class Session:
         """Why there can be no copies in this `fit`; "" if there can."""
         if getattr(self._model.distribute_strategy, "_should_use_with_coordinator", False):
             return "ParameterServerStrategy is not supported"
-        if isinstance(self._backup, Unsaved) and self._handler._initial_epoch:
+        if isinstance(self._backup, Unsaved) and self._fit.initial_epoch:
             return "the program passes an initial_epoch of its own, without BackupAndRestore"
         return ""
 
@@ -180,18 +177,17 @@ class Session:
     def restore(self, saved: Any) -> bool:
         """Restore the copy that all members hold, in place of Keras' restore of `saved`, which is None without
         BackupAndRestore; False if Keras has to. Every member of the round calls this, and all agree twice."""
-        self._saved = saved
-        if not self.copier.agreed:
+        self._fit.restores(saved)
+        if not self.copier.agreed or self._has_chosen:  # Keras 3 may try another backup
             return False
+        self._has_chosen = True
         found, place = self._find()
         newest, count = self._stored() if found is not None and self._backup.writes else (-1, 0)
         newer = found is not None and self._backup.writes and found.step >= newest
         saves = self.copier.choose(found, newer, count)
         if saves is not None and found is not None:
             self.copier.take(found)
-            if saves and saved is not None:
-                # Or the next backup would overwrite the newest one, and with it the only one.
-                saved.read_checkpoint_manager.checkpoint.save_counter.assign(saves)
+            self._fit.go_on_behind(saves)
             self._resume(found.head, place)
         elif found is not None:
             found.close()
@@ -224,7 +220,7 @@ class Session:
         """Whether the copy has variables that only the first step of a program that runs eagerly can create."""
         if self._state is None or not found.head.get("lateState") or self._state.has_late(found.head):
             return False
-        return bool(self._model.run_eagerly)
+        return not self._fit.can_trace()
 
     def _place(self, head: Mapping[str, Any]) -> Place | None:
         """Where this `fit` resumes from a copy or a backup with this head; None if it cannot."""
@@ -243,40 +239,30 @@ class Session:
                 return None
             place = replace(place, made=place.made + (readers or 0))
         now = Gang(self._backup.workers, self._steps, self._examples)
-        return resume_at(place, then, now, anew=bool(self._handler._adapter.should_recreate_iterator()))
+        return resume_at(place, then, now, anew=self._fit.anew)
 
     def _stored(self) -> tuple[int, int]:
         """The step of the newest backup in the storage, and the number of times it was saved; -1 and 0 for none."""
         latest, step = "", -1
         try:
-            latest = self._latest()
-            if latest and not self._is_exact(latest):
-                return -1, self._number(latest)
-            reader = sys.modules["tensorflow"].train.load_checkpoint(latest) if latest else None
-            step = int(reader.get_tensor(STEP_IN_CHECKPOINT)) if reader is not None else -1
+            if latest := self._fit.latest():
+                head = self._exact(latest)
+                step = self._fit.step_of(latest, head) if head is not None else -1
         except Exception as error:  # Keras could not restore it either
             log(f"the backup {latest} cannot be read: {describe(error)}")
-        return step, self._number(latest)
+        return step, self._fit.number_of(latest)
 
-    def _number(self, backup: str) -> int:
-        number = re.search(r"-(\d+)$", backup)
-        return int(number[1]) if number else 0
-
-    def _is_exact(self, backup: str) -> bool:
-        """Whether a training that goes on from this backup is the undisturbed one: it has its stored state. Otherwise
-        an older copy in memory is better."""
+    def _exact(self, backup: str) -> Mapping[str, Any] | None:
+        """What is stored beside a backup from which the training goes on as the undisturbed one; None without it:
+        then an older copy in memory is better."""
         stored = stored_state.read(backup)
-        return stored is not None and stored[0].get("identity") == self.copier.identity
-
-    def _latest(self) -> str:
-        """The newest backup in the storage; "" without one."""
-        return str(getattr(getattr(self._saved, "read_checkpoint_manager", None), "latest_checkpoint", None) or "")
+        return stored[0] if stored is not None and stored[0].get("identity") == self.copier.identity else None
 
     def after_begin(self) -> None:
         """Call after all callbacks, when `fit` is about to ask where to begin."""
         if (done := getattr(self._callbacks, EPOCHS_DONE, None)) is not None:
             if self.copier.agreed:
-                pass_over(self._handler, self._kind, int(done))
+                pass_over(self._fit.dataset, self._kind, self._fit.iterators_of(int(done)))
             self.copier.agreed = False
             self.copier.report.tell_end("the training has ended")
         if not self.copier.agreed or self._states is None:
@@ -286,8 +272,9 @@ class Session:
         if isinstance(self._backup, Unsaved):
             self.restore(None)
         elif self._resumed is None:
+            self._step = self._fit.initial_epoch * self._steps
             self._take_stored()
-        self._position = Position(self._handler, self._kind, self._replicas // self._backup.workers, self._other_reader)
+        self._position = Position(self._fit, self._kind, self._replicas // self._backup.workers, self._other_reader)
         self._step = self._counted()
         if self._resumed is not None and self._state is not None:
             self._states.restore(list(self._resumed_state().get("callbacks") or ()))
@@ -297,14 +284,18 @@ class Session:
             log(f"resumed from memory at epoch {self._epoch + 1}, step {self._step}, in {seconds:.2f} s")
         self._count_random_numbers()
         self.copier.begin(self._step)
+        self._begin_in_input()
+        self._tell_step()
 
     _only_counts = False  # there are no copies, and the later `fit` that has one goes on with the same train function
 
     def _count_random_numbers(self) -> None:
-        self._random.begin(self._model.train_function, getattr(self._handler._dataset, "element_spec", ""))
+        spec = getattr(self._fit.dataset, "element_spec", "")
+        self._random.begin(self._model.train_function, spec, counts=self._fit.counted() is not None)
 
     def end_without_copies(self) -> None:
         """The training is over, and has made no copies."""
+        self._fit.end()
         self._random.end()
 
     def _resumed_state(self) -> Mapping[str, Any]:
@@ -320,7 +311,7 @@ class Session:
         epoch, batch, high, low, made = map(round, told[:5])
         if head.get(STOPPED):  # by a callback: nothing is left to train
             epoch, self._model.stop_training = self._epochs(), True
-        self._epoch, self._batch, self._resumed = epoch, batch, head
+        self._epoch, self._batch, self._step, self._resumed = epoch, batch, int(head["step"]), head
         self._place_in_input = (high * _LOW + low, made)
         self._inside = bool(head.get("inside")) and batch > 0 and self._kind.at == EPOCH
         self._began = float(head.get("began") or 0.0)
@@ -332,6 +323,7 @@ class Session:
             self._tell_anew("what is trainable", "other variables were trained before the restart")
         self._checks = Checks(epoch, batch, self._counted(), self._steps, self._epochs())
 
+    _has_chosen = False
     _place_in_input = (0, 0)
     _differs = False  # the input from that of the copy
 
@@ -355,12 +347,13 @@ class Session:
     def _find_stored(self) -> tuple[dict[str, Any], list[Any], Place] | None:
         """What was stored with the backup that Keras has restored, if it is of this `fit`. Never raises."""
         try:
-            found = stored_state.read(self._latest())
+            found = stored_state.read(self._fit.latest())
             if found is None or found[0].get("identity") != self.copier.identity:
                 return None
             head, arrays = found
             place = self._place(head)
-            same = place is not None and int(head["step"]) == self._counted()
+            counted = self._fit.counted()
+            same = place is not None and (counted is None or int(head["step"]) == counted)
             return (head, arrays, place) if same and place is not None else None
         except Exception as error:
             log(f"what was stored beside the backup cannot be read: {describe(error)}")
@@ -368,23 +361,29 @@ class Session:
 
     # The steps.
 
-    def follows(self, handler: Any) -> bool:
-        """Whether this DataHandler is that of the training. Sets where Keras begins."""
-        if not self.copier.agreed or handler is not self._handler or self._position is None:
-            return False
+    def trains_with(self, fit: KerasFit) -> bool:
+        """Whether the training follows this `fit`."""
+        return self.copier.agreed and fit is self._fit and self._position is not None
+
+    def _begin_in_input(self) -> None:
+        """Set where Keras begins."""
+        assert self._position is not None
         if self._resumed is not None:
-            handler._initial_epoch, handler._initial_step = self._epoch, self._batch
             self._position.drawn, self._position.made = self._place_in_input
-            if handler._inferred_steps is None:  # the first epoch of the undisturbed training has counted them
-                handler._inferred_steps = self._resumed.get("inferred")
             if self._position.drawn:
                 log(f"batches of input to skip: {self._position.drawn}")
-        return True
+        self._fit.follow(self._position)
+        self.begin_in_keras()
 
-    def epochs(self, original: Any) -> Iterator[tuple[int, Any]]:
-        """Keras' epochs and iterators, from the position on."""
-        assert self._position is not None
-        return self._position.epochs(original)
+    def _tell_step(self) -> None:
+        """Tell the progress how many steps are done, where Keras counts none."""
+        if self._fit.counted() is None:
+            setattr(self._callbacks, STEPS_DONE, self._step)
+
+    def begin_in_keras(self) -> None:
+        """Tell Keras where to begin: it may have asked its own backup since."""
+        if self._resumed is not None:
+            self._fit.begin_at(self._epoch, self._batch, self._resumed.get("inferred"))
 
     def _other_reader(self) -> None:
         """The program reads the input elsewhere, too: with the next vote there are no more copies."""
@@ -398,7 +397,7 @@ class Session:
         if not self._first_epoch or head is None or not self.copier.agreed or self._state is None:
             return
         if head.get("late") and not self._state.has_late(head) and self._position is not None:
-            self._position.trace(self._model.train_function)  # it creates the variables
+            self._fit.traced()  # it creates the variables
         self._late_waits = self._state.awaits_late(head)
         if not self._late_waits:
             self._restore_late(head, self._state)
@@ -423,14 +422,15 @@ class Session:
             self._began = time.time()
         self._began_here, self._look_at = time.monotonic(), None
         self._first = self._batch
+        self._tell_step()
         if self._state is not None and self._states is not None:
             if resumes and self._late_waits and self.copier.resumed is not None:
                 self._restore_late(self.copier.resumed, self._state)
             if resumes and self._batch and self.copier.agreed and self.copier.resumed is not None:
                 everything = self._states.overrides_epoch_begin()
                 self._state.restore_again(self.copier.resumed, everything=everything)
-            elif resumes and self._batch and self._resumed is not None and self._latest():
-                self._saved.read_checkpoint_manager.checkpoint.restore(self._latest()).expect_partial()
+            elif resumes and self._batch and self._resumed is not None and self._fit.latest():
+                self._fit.restore_again()
             self._state.forget_restored()
 
     _first_epoch = True
@@ -442,11 +442,13 @@ class Session:
         """Note that the batches of this epoch up to `batch` are done, and copy if it is time."""
         if not self.copier.agreed or self._position is None:
             return self._save_deferred(None)
+        batch = self._fit.last_of(self._begun, batch)
         before, first, increment = self._step, self._batch == self._first, batch + 1 - self._batch
         if first:
             self._check_first(batch)
         # Keras may resume within an epoch, too, so the first batch of an epoch need not be number 0.
-        self._step = self._counted() if first else before + increment
+        counted = self._fit.counted() if first else None
+        self._step = before + increment if counted is None else counted
         self._batch = batch + 1
         self._position.drawn += increment
         self._due |= self.copier.due(before, self._step)
@@ -465,20 +467,21 @@ class Session:
             self.copier.measure_from(self._step)
         return self._save_deferred({"epoch": self._epoch, "batch": self._batch, **self._position.now()})
 
-    def begin_batch(self, *_: Any) -> None:
+    def begin_batch(self, batch: int = 0, _: Any = None) -> None:
         """Call behind the callbacks, just before a step."""
-        self._created = variable_count.created()
+        self._begun, self._created = batch, variable_count.created()
         if self._batch == self._first:
             self._before_first = self._counted()
             self._counts_more |= self._before_first != self._step  # by `train_on_batch` of a callback
 
+    _begun = 0  # the batch
     _before_first = _made = 0  # steps before the first batch of an epoch, and in it
     _counts_more = False
 
     def _check_first(self, batch: int) -> None:
         """The first batch of an epoch in this process has been trained."""
-        increment = int(self._handler.step_increment) + 1
-        if self._made != increment:
+        increment = self._fit.increment
+        if self._fit.counted() is not None and self._made != increment:
             self.copier.why_not = self.copier.why_not or "the train function does not count its steps"
         elif self._checks is not None:
             self._violated(self._checks.end_batch(batch, increment))
@@ -498,8 +501,8 @@ class Session:
     def _note_first_step(self) -> None:
         """What the first step has shown of the training: variables that no copy has, and random numbers."""
         try:
-            step = self._position.trace(self._model.train_function) if self._position is not None else None
-            if step is not None and self._state is not None:
+            assert self._state is not None
+            for step in self._fit.traced():
                 self._state.note_others(step)
                 self._random.look_at(step)
         except Exception as error:
@@ -510,19 +513,20 @@ class Session:
     _created, _trained = 0, False
 
     def _counted(self) -> int:
-        """The steps of this `fit` so far, as the model counts them."""
-        return int(self._model._train_counter.numpy())
+        """The steps of this `fit` so far, as the model counts them, or we."""
+        counted = self._fit.counted()
+        return self._step if counted is None else counted
 
     def end_epoch(self, epoch: int, logs: Any) -> None:
         """Copy behind the callbacks of an epoch's end, if it was time near its end, or where BackupAndRestore saves:
         a restart then finds no backup in the storage that is newer than the copy."""
         self.copier.epoch_ended()
-        stopped = self._backup.has_stopped() or bool(self._handler._insufficient_data)
+        stopped = self._backup.has_stopped() or self._fit.ends_early
         if self._checks is not None and self.copier.agreed:
-            self._violated(self._checks.end_epoch(self._batch, stopped))
+            self._violated(self._checks.end_epoch(self._batch, stopped or self._fit.may_be_short))
         if not self.copier.agreed or self._position is None:
             return self._save_deferred(None)
-        where = {"epoch": epoch + 1, "batch": 0, **self._position.next_epoch()}
+        where = {"epoch": epoch + 1, "batch": 0, **self._fit.next_position()}
         if stopped or epoch + 1 >= self._epochs():
             return self._save_deferred({**where, STOPPED: int(stopped)})
         often = self._backup.saves_each_epoch or self._kind.at == EPOCH
@@ -558,7 +562,7 @@ class Session:
             "input": self._kind.digest,
             "inside": self._inside,
             "began": self._began,
-            "inferred": self._handler._inferred_steps,
+            "inferred": self._fit.inferred,
             "readers": self._readers,
             "program": self._program,
             "trainable": len(self._model.trainable_variables),
@@ -582,26 +586,12 @@ class Session:
     _deferred: list[Callable[[], None]] | None = None
 
     def _save_deferred(self, where: Mapping[str, int] | None) -> None:
-        """Save the backups that wait, each with what a copy has beside the variables: stored first, so that a program
-        which is killed in between leaves no backup without it. `where`: the place; None without stored state."""
+        """Save the backups that wait, each with what a copy has beside the variables. `where`: the place; None without
+        stored state."""
         saves, self._deferred = self._deferred, None
+        keep = functools.partial(self._store_state, where) if where is not None and self._backup.writes else None
         for save in saves or ():
-            next_backup = self._next_backup()
-            if where is not None and self._backup.writes:
-                self._store_state(where, next_backup)
-            save()
-            latest = self._latest_written()
-            if where is not None and self._backup.writes and latest:
-                if latest != next_backup:
-                    self._store_state(where, latest)
-                stored_state.prune(latest)
-
-    def _next_backup(self) -> str:
-        manager = self._saved.write_checkpoint_manager
-        return f"{manager._prefix}-{int(manager.checkpoint.save_counter.numpy()) + 1}"
-
-    def _latest_written(self) -> str:
-        return str(getattr(self._saved.write_checkpoint_manager, "latest_checkpoint", None) or "")
+            self._fit.save(save, keep)
 
     def _store_state(self, where: Mapping[str, int], backup: str) -> None:
         """Store beside this backup what a copy has beside the variables."""
@@ -616,7 +606,7 @@ class Session:
     # An input that is not known to be reproducible, in a long epoch.
 
     def _may_go_inside(self) -> bool:
-        return self._kind.at == EPOCH and not self._settings.required and can_skip(self._handler)
+        return self._kind.at == EPOCH and not self._settings.required and can_skip(self._fit.dataset)
 
     def _goes_inside(self) -> bool:
         """Whether copies are made inside this epoch, because it first began long ago. Now and then a collective."""
@@ -651,13 +641,15 @@ class Session:
         self._checks = None
         self.copier.report.tell(violation=what)
         self.copier.end(f"the resumed training differs: {what}")
-        if self._latest():
+        if self._fit.latest():
             raise ResumedTrainingDiffers(f"tftraining: {what}; the restart resumes from the storage")
 
     def end(self) -> None:
         """The training is over: its copies are of no use any more."""
         self._random.end()
-        stopped = self._backup.has_stopped() or bool(self._handler._insufficient_data) or self._counts_more
+        self._fit.end()
+        early = self._fit.ends_early or self._fit.may_be_short
+        stopped = self._backup.has_stopped() or early or self._counts_more
         if self._checks is not None and self.copier.agreed:
             self._violated(self._checks.end(self._counted(), stopped))
         if self.copier.agreed:

@@ -1,4 +1,4 @@
-"""Extends tf_keras for backups in memory: `fit` copies its state every few steps, and resumes there after a restart.
+"""Extends Keras for backups in memory: `fit` copies its state every few steps, and resumes there after a restart.
 
 fit.py knows the training. A `fit` of a Keras that is not as SURFACE declares is left alone.
 """
@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..import_hook import after_import
-from ..keras_backup import CLASS, LegacyBackup, find_backup
+from ..keras_backup import CLASS, Backup, find_backup
 from ..surface import Part, Surface
-from . import input_position, member_sums, random_numbers, variable_count
+from . import input_position, keras3_fit, member_sums, random_numbers, variable_count
 from .copier import describe
 from .copy_report import NOT_STORED, Report, without_copies
 from .fit import Session, Unsaved, log_once
+from .keras_fit import KerasFit
+from .legacy_fit import LegacyFit
 from .settings import Settings
 
 _SESSION = "_tftraining_memory_backup"
@@ -25,6 +27,8 @@ _WITHOUT = "_tftraining_no_memory_backup"
 _MARK = "_tftraining_copies"
 _HANDLERS = frozenset({"tf_keras.src.engine.data_adapter", "keras.src.engine.data_adapter"})
 _LOST = "no backups in memory"
+_KERAS_3 = "keras.src.callbacks.callback_list"
+NOT_SUPPORTED = "fit of this Keras is not supported"
 # keras_hook.py has looked at the methods.
 LISTS = Surface(_LOST, (Part("{package}.callbacks", "CallbackList", uses="callbacks _history params"),))
 HANDLERS = Surface(
@@ -40,6 +44,15 @@ HANDLERS = Surface(
         Part("{package}.engine.data_adapter", "DataHandler.steps", "self", uses="_initial_step _inferred_steps"),
         Part("{package}.engine.data_adapter", "DataHandler.step_increment"),
         Part("{package}.engine.data_adapter", "DataHandler.catch_stop_iteration", uses="_insufficient_data"),
+    ),
+)
+TENSORFLOW = Surface(
+    _LOST,
+    (
+        Part("tensorflow.python.ops.resource_variable_ops", "_set_handle_shapes_and_types", uses="_handle_data"),
+        *input_position.SURFACE.parts,
+        *member_sums.SURFACE.parts,
+        *variable_count.SURFACE.parts,
     ),
 )
 TRAINING = Surface(
@@ -58,20 +71,17 @@ TRAINING = Surface(
             "CheckpointManager.save",
             uses="_prefix save_counter",
         ),
-        Part("tensorflow.python.ops.resource_variable_ops", "_set_handle_shapes_and_types", uses="_handle_data"),
         Part(
             "{package}.engine.training",
             "Model.fit",
             uses="_train_counter _initial_epoch _initial_step enumerate_epochs reset_metrics stop_training",
         ),
         Part("{package}.engine.training", "Model.make_train_function", "self force", uses="train_function"),
-        *input_position.SURFACE.parts,
-        *member_sums.SURFACE.parts,
-        *variable_count.SURFACE.parts,
     ),
 )
 
 _present: Session | None = None  # the last `fit` that has begun, until it ends
+_fit: KerasFit | None = None  # that of the last `fit`
 _unknown = ""  # what of the input of this Keras is not as declared
 _inside: list[Any] = []  # the CallbackLists whose callbacks run: a `fit` that begins meanwhile is inside another one
 _handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the newest DataHandler of each model
@@ -79,6 +89,8 @@ _handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # 
 
 def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
     """Extend Keras' CallbackList class. `takes_part`: whether this process trains."""
+    if cls.__module__ == _KERAS_3:
+        return _extend_lists(settings, takes_part, cls)
     if cls.__module__ not in ("tf_keras.src.callbacks", "keras.src.callbacks"):
         return _extend_to_refuse(settings, takes_part, cls)
     if LISTS.holds(package=cls.__module__.rpartition(".")[0]):
@@ -151,7 +163,7 @@ def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: A
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
         if takes_part():
-            _refuse(settings, "fit of Keras 3 is not supported")
+            _refuse(settings, NOT_SUPPORTED)
         begin(self, logs)
 
     cls.on_train_begin = on_train_begin
@@ -170,26 +182,21 @@ def _refuse(settings: Settings, why: str) -> None:
 
 def _begin(settings: Settings, callbacks: Any) -> Session | None:
     """The session of a `fit` that is about to begin; None without copies, which is told."""
-    global _present  # noqa: PLW0603  # one process, one training at a time
+    global _present, _fit  # noqa: PLW0603  # one process, one training at a time
     if _inside or (_present is not None and _present.runs_elsewhere()):
         return None  # the copies are those of the other `fit`
     _present = None
-    package = type(callbacks).__module__.rpartition(".")[0]
     try:
         known = _handlers.pop(callbacks.model, None)  # that of an earlier `fit` is no longer there
-        handler = known() if known is not None else None
-        if _unknown:  # the line of HANDLERS has said so
+        if _unknown and type(callbacks).__module__ != _KERAS_3:  # the line of HANDLERS has said so
             _report_refusal(settings, _unknown)
             return None
-        if missing := TRAINING.missing(package=package):
-            why = f"this {package.partition('.')[0]} is not known: {missing}"
-        elif handler is None:
-            why = "this is no fit of Keras"
-        elif (backup := _backup_of(callbacks)) is None:
-            why = "it takes a model that is built, and one BackupAndRestore of tf_keras or none"
-        else:
-            _extend_training(package)
-            _present = Session(settings, callbacks, backup, handler)
+        fit, why = _fit_of(callbacks, known() if known is not None else None)
+        backup = _backup_of(callbacks) if fit is not None else None
+        if fit is not None and backup is None:
+            why = "it takes a model that is built, and one BackupAndRestore or none"
+        elif fit is not None and backup is not None:
+            _present, _fit = Session(settings, callbacks, backup, fit), fit
             return _present
     except Exception as error:
         why = describe(error)
@@ -197,10 +204,29 @@ def _begin(settings: Settings, callbacks: Any) -> Session | None:
     return None
 
 
-def _backup_of(callbacks: Any) -> LegacyBackup | Unsaved | None:
+def _fit_of(callbacks: Any, handler: Any) -> tuple[KerasFit | None, str]:
+    """The `fit` that has called, or why it can have no copies. Extends its Keras."""
+    package = type(callbacks).__module__.rpartition(".")[0]
+    is_new = type(callbacks).__module__ == _KERAS_3
+    missing = (keras3_fit.SURFACE if is_new else TRAINING).missing(package=package) or TENSORFLOW.missing()
+    if is_new and sys.modules["keras"].backend.backend() != "tensorflow":
+        return None, NOT_SUPPORTED
+    if missing:
+        return None, f"this {package.partition('.')[0]} is not known: {missing}"
+    fit: KerasFit | None = None
+    if is_new:
+        fit = keras3_fit.fit_of(callbacks, sys._getframe())
+    elif handler is not None:
+        fit = LegacyFit(callbacks.model, handler)
+    if fit is not None:
+        _extend_backups(*_BACKUPS[is_new], package)
+        _extend_tensorflow()
+    return fit, "this is no fit of Keras"
+
+
+def _backup_of(callbacks: Any) -> Backup | Unsaved | None:
     """The backup of a `fit`; None with one that is not supported."""
-    found = find_backup(callbacks)
-    if isinstance(found, LegacyBackup):
+    if (found := find_backup(callbacks)) is not None:
         return found
     has_one = any(cls.__name__ == CLASS for each in callbacks.callbacks for cls in type(each).__mro__)
     return Unsaved(callbacks.model) if not has_one and callbacks.model.built else None
@@ -233,38 +259,49 @@ def _extend_handlers(module: Any) -> None:
 
     @functools.wraps(epochs)
     def followed(self: Any) -> Iterator[tuple[int, Any]]:
-        session = _present
-        if session is None or not session.follows(self):
+        session, fit = _present, _fit
+        if session is None or not isinstance(fit, LegacyFit) or fit.handler is not self or not session.trains_with(fit):
             found: Iterator[tuple[int, Any]] = epochs(self)
             return found
-        return session.epochs(epochs)
+        session.begin_in_keras()
+        return fit.epochs(epochs)
 
     if _MARK not in cls.__dict__:
         setattr(cls, _MARK, True)
         cls.__init__, cls.enumerate_epochs = initialize, followed
 
 
-def _extend_training(package: str) -> None:
-    """Extend, once, where tf_keras restores, and what a `fit` must notice of TensorFlow."""
-    state = sys.modules[f"{package}.distribute.worker_training_state"].WorkerTrainingState
-    if _MARK in state.__dict__:
+# Where a Keras restores and saves: the module, the class, its methods, and its attribute that has the model.
+_BACKUPS = {
+    False: ("{package}.distribute.worker_training_state", "WorkerTrainingState", "restore", "back_up", "_model"),
+    True: ("{package}.backup_and_restore", CLASS, "_load_model", "_save_model", "model"),
+}
+
+
+def _extend_backups(module: str, name: str, restore: str, save: str, model: str, package: str) -> None:
+    """Extend, once, where Keras restores and saves its backups."""
+    cls = getattr(sys.modules[module.format(package=package)], name)
+    if _MARK in cls.__dict__:
         return
-    restore = state.restore
+    own_restore, own_save = getattr(cls, restore), getattr(cls, save)
 
-    @functools.wraps(restore)
+    @functools.wraps(own_restore)
     def restored(self: Any) -> Any:
-        session = _session_of(self._model)
-        return True if session is not None and session.restore(self) else restore(self)
+        session = _session_of(getattr(self, model))
+        return True if session is not None and session.restore(self) else own_restore(self)
 
-    save = state.back_up
-
-    @functools.wraps(save)
-    def backed_up(self: Any, *args: Any, **kwargs: Any) -> Any:
-        session, own = _session_of(self._model), functools.partial(save, self, *args, **kwargs)
+    @functools.wraps(own_save)
+    def saved(self: Any, *args: Any, **kwargs: Any) -> Any:
+        session, own = _session_of(getattr(self, model)), functools.partial(own_save, self, *args, **kwargs)
         return None if session is not None and session.defers(own) else own()
 
-    setattr(state, _MARK, True)
-    state.restore, state.back_up = restored, backed_up
+    setattr(cls, _MARK, True)
+    setattr(cls, restore, restored)
+    setattr(cls, save, saved)
+
+
+def _extend_tensorflow() -> None:
+    """Extend, once, what a `fit` must notice of TensorFlow."""
     variable_count.extend()
     if random_numbers.SURFACE.holds():
         random_numbers.extend()

@@ -134,11 +134,10 @@ class _Unknown(Exception):
     """The message says what in the input is not known to be reproducible."""
 
 
-def kind_of(handler: Any) -> Kind:
-    """The kind of a DataHandler's input. Never raises."""
+def kind_of(dataset: Any, several: bool) -> Kind:
+    """The kind of an input, whose epochs may have `several` iterators. Never raises."""
     try:
-        roots, anew = _roots(handler), bool(handler._adapter.should_recreate_iterator())
-        walks = [_Walk(each, anew) for each in roots]
+        walks = [_Walk(each, several) for each in _roots(dataset)]
     except _Unknown as unknown:
         return Kind(EPOCH, str(unknown))
     except Exception as error:
@@ -160,9 +159,8 @@ def reads_any(dataset: Any, orders: tuple[Any, ...]) -> bool:
     return False
 
 
-def _roots(handler: Any) -> list[Any]:
-    """The datasets of the program behind a handler's input."""
-    dataset = handler._dataset
+def _roots(dataset: Any) -> list[Any]:
+    """The datasets of the program behind an input."""
     if isinstance(of_function := getattr(dataset, "_datasets", None), list):
         return of_function
     root = getattr(dataset, "_original_dataset", dataset)
@@ -172,14 +170,14 @@ def _roots(handler: Any) -> list[Any]:
 
 
 class _Walk:
-    """The examination of one graph. `anew`: each epoch has an iterator of its own."""
+    """The examination of one graph. `several`: epochs may have iterators of their own."""
 
-    def __init__(self, root: Any, anew: bool) -> None:
+    def __init__(self, root: Any, several: bool) -> None:
         self.told: list[object] = []
         self.drawn = ""  # what is drawn anew at each start
         self.drops = False
         self.orders: list[Any] = []
-        self._anew = anew
+        self._several = several
         self._below_cache = False  # a dataset that shuffles anew for each iterator is filled into a cache
         if root.options().deterministic is False:
             raise _Unknown("the option `deterministic` of the input is False")
@@ -213,7 +211,7 @@ class _Walk:
         if dataset._reshuffle_each_iteration is False:
             return
         self.orders.append(dataset)
-        if not self._anew:
+        if not self._several:
             return
         if _CACHE in above:
             self._below_cache = True
@@ -248,7 +246,7 @@ class _Walk:
         if _CACHE in above:
             raise _Unknown("`cache` keeps random numbers of `map`")
         seeded = all(node.attr["seed"].i or node.attr["seed2"].i for node in nodes)
-        if self._anew or not seeded or name == "ParallelMapDataset":
+        if self._several or not seeded or name == "ParallelMapDataset":
             self.drawn = "`map` draws random numbers"
 
 

@@ -1,4 +1,4 @@
-"""The state of a `fit` of tf_keras: its variables, and what its callbacks and random numbers keep beside them.
+"""The state of a `fit`: its variables, and what its callbacks and random numbers keep beside them.
 
 A copy has these parts, one behind the other: the variables of model and optimizer, which exist when `fit` begins; the
 arrays of callbacks; a text (JSON); and the late variables, which the first step may create: those of metrics, and of a
@@ -16,8 +16,9 @@ from typing import Any
 from . import variable_count
 from .callback_state import CallbackStates
 from .member_sums import Totals
+from .member_values import MemberValues
 from .random_numbers import RandomNumbers
-from .variable_values import ALIGNMENT, Unsupported, VariableValues, variables_of, way_of_sums
+from .variable_values import ALIGNMENT, Unsupported, VariableValues, plain, seeds_of, variables_of, way_of_sums
 
 TEXT_BYTES = 1 << 17  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
@@ -38,12 +39,14 @@ class State:
         self._variables = self._early()
         variables_of(model)  # or the state that is no variable would be noticed only at the first copy
         self._values = VariableValues(self._variables, self._strategy)
+        self._apart = MemberValues(_differing(model), self._strategy)
         self._late: list[VariableValues] = []  # Keras' own metrics are the second part
         self._late_variables: list[Any] = []
         self._text_bytes = TEXT_BYTES + EPOCH_BYTES * min(epochs, MOST_EPOCHS)
         self._before_late = self._values.size + callbacks.size + _aligned(self._text_bytes)
         self.size = self._before_late
         self._totals: list[Any] | None = None
+        self._members: Any = None  # the values that the members have of their own
         self._others: list[tuple[Any, Any, bytes]] = []  # handle, type and value of variables that are no part of it
         self._created = 0  # the variables of this process when all of the model were known
         self._restored: tuple[list[Any], dict[str, Any], str, bool] | None = None
@@ -60,7 +63,7 @@ class State:
         # An evaluation creates some of Keras' own, which a restarted program may not have made yet: they come last.
         self._late_variables = [*first, *(each for each in late if id(each) in own)]
         self._late = [VariableValues(each, self._strategy) for each in (first, self._late_variables[len(first) :])]
-        self.size = self._before_late + sum(each.size for each in self._late)
+        self.size = self._before_late + sum(each.size for each in self._late) + self._apart.size
         self._created = variable_count.created()
 
     def grown(self) -> bool:
@@ -82,7 +85,8 @@ class State:
         known = {id(part.handle) for part in parts}
         for handle, _ in step.graph.captures:
             data = getattr(handle, "_handle_data", None)
-            if data is not None and data.is_set and data.shape_and_type and id(handle) not in known:
+            whole = hasattr(handle, "_numpy_internal")  # and no symbol of a function around this one
+            if whole and data is not None and data.is_set and data.shape_and_type and id(handle) not in known:
                 kind = data.shape_and_type[0].dtype
                 self._others.append((handle, kind, _bytes_of(handle, kind)))
 
@@ -95,8 +99,12 @@ class State:
     def gather(self, totals: Totals) -> None:
         """Learn the sums over all members: a collective, which costs many times what a copy does. So it is left out
         where only Keras' own metrics have sums: with a new pod those of the epoch begin anew, which is told."""
-        if any(part.has_sums for part in (self._values, *self._late[:1])):
-            self._totals = totals([each for part in (self._values, *self._late) for each in part.local_sums()])
+        has_sums = any(part.has_sums for part in (self._values, *self._late[:1]))
+        sums = [each for part in (self._values, *self._late) for each in part.local_sums()] if has_sums else []
+        apart = self._apart.rows()
+        found = totals([*sums, *apart]) if sums or apart else []
+        self._totals = found[: len(sums)] if has_sums else None
+        self._members = found[len(sums)] if apart else None
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         """The parts of the copy in this buffer, from byte `start` on."""
@@ -107,7 +115,7 @@ class State:
         for part in self._late:
             values.append(part.views(buffer, late))
             late += part.size
-        return [values, self._callbacks.views(buffer, arrays), memoryview(buffer)[text:end], buffer, end]
+        return [values, self._callbacks.views(buffer, arrays), memoryview(buffer)[text:end], buffer, end, late - end]
 
     def copy_to(self, views: list[Any]) -> None:
         """Copy all parts into the buffer."""
@@ -118,7 +126,11 @@ class State:
             part.copy_to(view)
             if totals is not None:
                 part.set_totals(view, rest)
+        members, self._members = self._members, None
         told = {**self.told(), "arrays": self._callbacks.copy_arrays(arrays), "totals": totals is not None}
+        if members is not None:
+            self._apart.copy_to(views[3], views[4] + views[5], members)
+            told["members"] = [self._apart.replicas, views[5]]
         data = json.dumps(told).encode()
         if _LENGTH.size + len(data) > self._text_bytes:
             told["callbacks"] = self._callbacks.without_history()
@@ -158,9 +170,17 @@ class State:
         told = json.loads(bytes(text[_LENGTH.size : _LENGTH.size + _LENGTH.unpack_from(text)[0]]))
         sums = way_of_sums(own, all_own, has_totals=told["totals"])
         self._values.restore_from(values[0], sums)
+        self._restore_apart(views, told, own)
         self._callbacks.take_arrays(arrays, told["arrays"])
         self._random.resume(told["random"])
-        self._restored = (views, told, sums, not all_own and not told["totals"])
+        self._restored = (views, {**told, "own": own}, sums, not all_own and not told["totals"])
+
+    def _restore_apart(self, views: list[Any], told: Mapping[str, Any], own: bool) -> None:
+        """Restore the values that this member has of its own: the copy may be that of another one."""
+        if told.get("members"):
+            replicas, place = told["members"]
+            if not own or replicas != self._apart.replicas:
+                self._apart.restore_from(views[3], views[4] + place, replicas)
 
     def restored(self) -> dict[str, Any]:
         """What the restored copy has beside the variables; empty without one."""
@@ -181,7 +201,7 @@ class State:
     def _restore_parts(self, head: Mapping[str, Any], sums: str) -> int:
         """Restore the late variables that exist; how many parts of them."""
         assert self._restored is not None
-        buffer, start = self._restored[0][3:]
+        buffer, start = self._restored[0][3:5]
         parts = self._late_of(head)
         for part in self._late[:parts]:
             part.restore_from(part.views(buffer, start), sums)
@@ -191,8 +211,9 @@ class State:
     def restore_again(self, head: Mapping[str, Any], *, everything: bool) -> None:
         """Restore the small values once more, or `everything`, behind what callbacks do at the begin of an epoch."""
         if self._restored is not None:
-            views, _, sums, _ = self._restored
+            views, told, sums, _ = self._restored
             self._values.restore_from(views[0][0], sums, but_large=not everything)
+            self._restore_apart(views, told, told["own"])
             self._restore_parts(head, sums)
 
     def _has_sums(self) -> bool:
@@ -203,35 +224,47 @@ class State:
         self._restored = None
 
     def _metrics(self) -> list[Any]:
-        found = [each for metric in self._model.metrics for each in metric.variables]
-        return list({id(each): each for each in found}.values())
+        return plain(each for metric in self._model.metrics for each in metric.variables)
 
     def _keras_metrics(self) -> set[int]:
         """The identities of the variables of Keras' own metrics."""
         package = type(self._model.optimizer).__module__.partition(".")[0]
         own = [each for each in self._model.metrics if type(each).__module__.partition(".")[0] == package]
-        return {id(each) for metric in own for each in metric.variables}
+        return {id(each) for each in plain(each for metric in own for each in metric.variables)}
 
     def _early(self) -> list[Any]:
         """The variables of model and optimizer, each once: the same at the begin of each such `fit`."""
         metrics = {id(each) for each in self._metrics()}
         optimizer = self._model.optimizer
         own = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
-        # The learning rate is none of the optimizer's `variables`, but tracked.
-        found = [*self._model.variables, *own, *variables_of(optimizer), self._model._train_counter]
-        return list({id(each): each for each in found if id(each) not in metrics}.values())
+        # The learning rate is none of the optimizer's `variables` in tf_keras, but tracked.
+        found = [*self._model.variables, *own, *variables_of(optimizer), *_beside(self._model)]
+        return [each for each in plain(found) if id(each) not in metrics]
 
     def _collect(self) -> list[Any]:
         """Every variable once: these, and whatever else BackupAndRestore saves."""
-        found = [*self._early(), *variables_of(self._model), *self._metrics()]
-        return list({id(each): each for each in found}.values())
+        return plain([*self._early(), *variables_of(self._model), *self._metrics()])
+
+
+def _differing(model: Any) -> list[Any]:
+    """The variables that members may have with other values: moving statistics in Keras 3. tf_keras reads the mean."""
+    if hasattr(model, "_train_counter"):
+        return []
+    metrics = {id(each) for metric in model.metrics for each in metric.variables}
+    return plain(each for each in model.non_trainable_variables if id(each) not in metrics)
+
+
+def _beside(model: Any) -> list[Any]:
+    """The counter of steps of tf_keras, or Keras 3's seeds."""
+    return [model._train_counter] if hasattr(model, "_train_counter") else seeds_of(model)
 
 
 def _build_optimizer(model: Any) -> None:
     """Create the optimizer's variables, as BackupAndRestore does, and those of a legacy optimizer as its first step
     does: a callback that reads the learning rate would create them in another order."""
     optimizer = model.optimizer
-    if callable(getattr(optimizer, "build", None)) and not getattr(optimizer, "_built", False):
+    built = getattr(optimizer, "_built", getattr(optimizer, "built", False))
+    if callable(getattr(optimizer, "build", None)) and not built:
         optimizer.build(model.trainable_variables)
     elif callable(create := getattr(optimizer, "_create_all_weights", None)):
         create(model.trainable_variables)

@@ -16,9 +16,26 @@ SURFACE = Surface(
     (
         Part(f"{_STRATEGIES}.distribute_lib", "StrategyBase", uses="_should_use_with_coordinator"),
         Part(f"{_STRATEGIES}.distribute_lib", "StrategyExtendedV1._in_multi_worker_mode", "self"),
-        Part(f"{_STRATEGIES}.collective_all_reduce_strategy", "CollectiveAllReduceExtended", uses="_num_workers"),
+        Part(
+            f"{_STRATEGIES}.collective_all_reduce_strategy",
+            "CollectiveAllReduceExtended",
+            uses="_num_workers _id_in_cluster",
+        ),
     ),
 )
+
+
+def members_of(strategy: Any) -> int:
+    """How many members train together under this strategy."""
+    extended = strategy.extended
+    with_coordinator = getattr(strategy, "_should_use_with_coordinator", False)
+    return int(extended._num_workers) if not with_coordinator and extended._in_multi_worker_mode() else 1
+
+
+def writes_under(strategy: Any) -> bool:
+    """Whether this member is the one that writes to the storage."""
+    return members_of(strategy) == 1 or bool(strategy.extended.should_checkpoint)
+
 
 Sums = Callable[[list[float]], list[float]]
 Totals = Callable[[list[Any]], list[Any]]

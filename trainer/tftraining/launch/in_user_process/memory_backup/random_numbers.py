@@ -19,6 +19,7 @@ from typing import Any
 from ..surface import Part, Surface
 from . import variable_count
 from .input_kind import RANDOM, nodes_of
+from .variable_values import seeds_of
 
 _OPS = "tensorflow.python.ops.gen_random_ops"
 _STATELESS = "tensorflow.python.ops.gen_stateless_random_ops_v2"
@@ -45,8 +46,10 @@ SAMPLES = 256  # of 128 bits, which the kernels of stateful operations reserve f
 MOST = 1000  # counters that a copy has room for
 _GRAPH = "train_function"  # the name that tf_keras gives to the function of a step
 _CONTROL_FLOW = ("CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncGraph")
+_SEED = "seed-"  # the begin of a key: the state of a generator of Keras 3, which its own backups do not have
 _TRIAL = "tmp"  # the graph in which AutoGraph tries the body of a loop, and which it drops
 _MARK = "_tftraining_counts"
+_EARLIER = "an earlier fit without copies has traced the step"
 _ONLY = "only seeded uniform and normal numbers of the step itself can go on"
 
 _present: RandomNumbers | None = None  # of the `fit` that runs
@@ -57,26 +60,29 @@ def of_model(model: Any) -> RandomNumbers:
     """The counters of this model; none without one."""
     if model is None:
         return RandomNumbers()
-    return _of_models.setdefault(model, RandomNumbers())
+    return _of_models.setdefault(model, RandomNumbers(weakref.ref(model)))
 
 
 class RandomNumbers:
     """The counters of one model: its train function keeps them from one `fit` to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Callable[[], Any] = lambda: None) -> None:
+        self._model = model
         self._counters: list[tuple[str, Any]] = []
         self._waiting: dict[str, list[int]] = {}  # places that are known, and that no trace has asked for yet
         self._function: weakref.ref[Any] | None = None  # the train function that has the counters
         self._input = ""
         self._resumes = self._restored = False
-        self._uncounted = False  # an earlier `fit`, of which nobody knew, has traced the train function
+        self._uncounted = ""  # why operations of the step may not be counted
         self.begins_anew = self.why = ""  # an operation of the training whose numbers do
 
-    def begin(self, function: Any = None, element_spec: object = "") -> None:
-        """Count from now on, in this train function and for an input of this kind, which has a trace of its own."""
+    def begin(self, function: Any = None, element_spec: object = "", *, counts: bool = True) -> None:
+        """Count from now on, in this train function and for an input of this kind, which has a trace of its own.
+        `counts`: it is one of tf_keras. Keras 3 keeps the seeds of its own layers in variables."""
         global _present  # noqa: PLW0603  # one process, one training at a time
         known = self._function is not None and self._function() is function
-        self._uncounted = not known and getattr(function, "experimental_get_tracing_count", int)() > 0
+        traced = getattr(function, "experimental_get_tracing_count", int)() > 0
+        self._uncounted = "" if counts and (known or not traced) else _EARLIER if counts else _ONLY
         if self._function is not None and not known:  # it was compiled anew, and counts from 0
             self._counters = []
             self._waiting = self._waiting if self._restored else {}
@@ -98,7 +104,7 @@ class RandomNumbers:
             return
         for node in nodes_of(step.graph.as_graph_def()):
             if node.op in RANDOM and (node.attr["seed"].i or node.attr["seed2"].i):
-                self.begins_anew, self.why = node.op, "an earlier fit without copies has traced the step"
+                self.begins_anew, self.why = node.op, self._uncounted
 
     def variables(self) -> list[Any]:
         """The variables of the counters."""
@@ -108,14 +114,25 @@ class RandomNumbers:
         """The key of each operation, in the order of the traces, and how far it has come; also of those that the copy
         had and no trace has asked for yet."""
         waiting = [[key, offset] for key, offsets in self._waiting.items() for offset in offsets]
-        return [*([key, int(counter.numpy())] for key, counter in self._counters), *waiting]
+        seeds = [
+            [f"{_SEED}{place}-{number}", int(value)]
+            for place, seed in enumerate(seeds_of(self._model()))
+            for number, value in enumerate(seed.numpy().ravel())
+        ]
+        return [*([key, int(counter.numpy())] for key, counter in self._counters), *waiting, *seeds]
 
     def resume(self, offsets: list[list[Any]], *, within: bool = True) -> None:
         """Let operations begin where those of the copy had come to. `within`: inside a `fit`, so the copy has each of
         them."""
         self._waiting = {}
         self._resumes, self._restored = within, True
+        seeds = {str(key): int(value) for key, value in offsets if str(key).startswith(_SEED)}
+        for place, seed in enumerate(seeds_of(self._model())):
+            told = [seeds.get(f"{_SEED}{place}-{number}", value) for number, value in enumerate(seed.numpy().ravel())]
+            seed.assign(told)
         for key, offset in offsets:
+            if str(key) in seeds:
+                continue
             self._waiting.setdefault(str(key), []).append(int(offset))
         for key, counter in self._counters:  # an earlier `fit` of this process has traced them
             if waiting := self._waiting.get(key):

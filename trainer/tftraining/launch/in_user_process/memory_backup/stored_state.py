@@ -29,7 +29,7 @@ def write(backup: str, head: dict[str, Any], arrays: list[list[Any] | None]) -> 
             file.write(archive.getvalue())
     present = [None if some is None else len(some) for some in arrays]
     with files.GFile(backup + _HEAD + ".new", "w") as file:
-        file.write(json.dumps({**head, "arrays": present}))
+        file.write(json.dumps({**head, "arrays": present, "file": _file(backup)}))
     files.rename(backup + _HEAD + ".new", backup + _HEAD, overwrite=True)
 
 
@@ -49,6 +49,8 @@ def read(backup: str) -> tuple[dict[str, Any], list[list[Any] | None]] | None:
         return None
     with files.GFile(backup + _HEAD, "r") as file:
         head = json.loads(file.read())
+    if head.get("file") != _file(backup):  # of an earlier backup, which this one has replaced
+        return None
     counts, named = head["arrays"], {}
     if any(counts):
         with files.GFile(backup + _ARRAYS, "rb") as file:
@@ -57,3 +59,12 @@ def read(backup: str) -> tuple[dict[str, Any], list[list[Any] | None]] | None:
             named = dict(loaded)
     arrays = [None if n is None else [named[f"{place}-{each}"] for each in range(n)] for place, n in enumerate(counts)]
     return head, arrays
+
+
+def _file(backup: str) -> list[int] | None:
+    """What tells a backup of Keras 3, which is one file, from the one that it replaces; None of tf_keras."""
+    files = sys.modules["tensorflow"].io.gfile
+    if not files.exists(backup):
+        return None
+    found = files.stat(backup)
+    return [int(found.length), int(found.mtime_nsec)]

@@ -31,6 +31,7 @@ SURFACE = Surface(
 # A variable of Keras 3 holds one of TensorFlow. A layer has more of them than a checkpoint tracks: the seeds of
 # Dropout, and those that the layer keeps in a dictionary.
 _VARIABLES, _LAYERS = "keras.src.backend.tensorflow.core", "keras.src.layers.layer"
+_GLOBAL = "keras.src.backend.common.global_state"
 KERAS_3 = Surface(
     "no backups in memory",
     (Part(_VARIABLES, "Variable", uses="_value"), Part(_LAYERS, "Layer.variables", uses="_seed_generators")),
@@ -173,8 +174,28 @@ def variables_of(root: Any) -> list[Any]:
 def _held_by(tracked: Any) -> Iterator[Any]:
     """What an object has in place of those of Keras 3: TensorFlow's variables."""
     if _is_of(_LAYERS, "Layer", tracked):
-        yield from (each._value for each in tracked.variables)
-    yield tracked._value if _is_of(_VARIABLES, "Variable", tracked) else tracked
+        yield from map(_plain, tracked.variables)
+    yield _plain(tracked)
+
+
+def plain(variables: Iterable[Any]) -> list[Any]:
+    """TensorFlow's variables in place of those of Keras 3, each once."""
+    return list({id(each): each for each in map(_plain, variables)}.values())
+
+
+def seeds_of(model: Any) -> list[Any]:
+    """The states of the generators of random numbers that a model of Keras 3 uses; none of tf_keras."""
+    if not _is_of(_LAYERS, "Layer", model):
+        return []
+    weights = {id(each) for each in plain(model.weights)}
+    state = getattr(sys.modules.get(_GLOBAL), "get_global_attribute", None)
+    generator = state("global_seed_generator") if state is not None else None  # where the program gives no seed
+    own = [each for each in plain(model.variables) if id(each) not in weights]
+    return own if generator is None else plain([*own, generator.state])
+
+
+def _plain(each: Any) -> Any:
+    return each._value if _is_of(_VARIABLES, "Variable", each) else each
 
 
 def _is_of(module: str, name: str, each: Any) -> bool:

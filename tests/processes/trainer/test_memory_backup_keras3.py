@@ -1,0 +1,178 @@
+"""`fit` of Keras 3 in this process, as the launcher's hook extends it: interrupted, and resumed from a copy in memory.
+
+As test_memory_backup_fit.py for tf_keras. A training that was interrupted ends with the same bytes as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tftraining.launch.in_user_process import call_site
+from tftraining.launch.in_user_process.memory_backup import fit_hook, input_position, interval
+from tftraining.launch.in_user_process.memory_backup.copy_file import held
+from tftraining.launch.in_user_process.memory_backup.settings import Settings
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras' own files
+STEPS = 40  # in an epoch; copies after 16 and 40, at the end of the epoch, 48, 64
+X = np.random.default_rng(1).normal(size=(8 * STEPS, 8)).astype("float32")
+DATA = tf.data.Dataset.from_tensor_slices((X, X.sum(1, keepdims=True)))
+METHODS = (
+    *("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end"),
+    *("on_train_batch_begin", "on_train_batch_end"),
+)
+ORIGINAL = {name: getattr(keras.callbacks.CallbackList, name) for name in METHODS}
+
+
+class Interrupted(Exception):
+    """Stands for a kill: nothing of `fit` runs behind it."""
+
+
+class Follow(keras.callbacks.Callback):  # type: ignore[misc]
+    """Notes each batch, and interrupts behind one of this process."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+        self.batches: list[tuple[int, int]] = []
+        self.epoch = 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.batches.append((self.epoch, batch))
+        if len(self.batches) == self.at:
+            raise Interrupted
+
+
+class Job:
+    """One job on this machine; each `fit` is another round of it."""
+
+    def __init__(self, place: Path) -> None:
+        self.memory, self.backup = place / "memory", place / "backup"
+        self.memory.mkdir(parents=True)
+        self.round = 0
+        self.follow = Follow(0)
+        self.model: Any = None
+
+    def fit(
+        self, at: int = 0, *, input: Any, epochs: int = 2, saves: bool = True, save_freq: Any = "epoch", **more: Any
+    ) -> list[bytes]:
+        """Train, to the end or for `at` calls of the step; what the training ends with."""
+        self.round += 1
+        self.follow = Follow(at)
+        copies = held(str(self.memory))
+        told = {"directory": str(self.memory), "restore": copies[-1] if copies else None, "percent": 100}
+        cls = keras.callbacks.CallbackList
+        for name, method in ORIGINAL.items():  # without what the hook of an earlier round has done to it
+            setattr(cls, name, method)
+        fit_hook.extend(Settings(json.dumps(told), {"TFTRAINING_ROUND": str(self.round)}), lambda: True, cls)
+        backup = [keras.callbacks.BackupAndRestore(str(self.backup), save_freq)] if saves else []
+        callbacks = [*backup, *more.pop("callbacks", []), self.follow]
+        self.model.fit(input, epochs=epochs, callbacks=callbacks, verbose=0, shuffle=False, **more)
+        local = self.model.distribute_strategy.experimental_local_results
+        state = [*self.model.variables, *self.model.optimizer.variables]
+        return [part.numpy().tobytes() for each in state for part in local(each.value)]
+
+    def report(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.memory / "report.json").read_text())
+        return found
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """A job whose call of `fit` is the same in each round: here it has the stack of the tests."""
+    monkeypatch.setattr(call_site, "identity", lambda frame, *more: json.dumps(more))
+    input_position.watch_iterators()
+    # The interval of the first copies, whatever this machine measures.
+    monkeypatch.setattr(interval.Measured, "exponent", lambda self, present, share: present)
+    yield Job(tmp_path)
+    for name, method in ORIGINAL.items():
+        setattr(keras.callbacks.CallbackList, name, method)
+
+
+def build(strategy: Any = None, execution: int = 1, optimizer: Any = None) -> Any:
+    """A model with moving averages and random numbers."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    with (strategy or tf.distribute.get_strategy()).scope():
+        inner = [layers.Dense(4), layers.BatchNormalization(), layers.Dropout(0.3), layers.Dense(1)]
+        model = keras.Sequential([layers.Input((8,)), *inner])
+        model.compile(optimizer or keras.optimizers.Adam(0.01), "mse", metrics=["mae"], steps_per_execution=execution)
+    return model
+
+
+def mirrored() -> Any:
+    devices, reduction = ["CPU:0", "CPU:1"], tf.distribute.ReductionToOneDevice()
+    return tf.distribute.MirroredStrategy(devices, cross_device_ops=reduction)
+
+
+def ema_and_loss_scale() -> Any:
+    adam = keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=7)
+    return build(optimizer=keras.optimizers.LossScaleOptimizer(adam, initial_scale=64.0, dynamic_growth_steps=5))
+
+
+Case = tuple[Callable[[], Any], Callable[[], Any], dict[str, Any], int]
+CASES: dict[str, Case] = {
+    "shuffled": (build, lambda: DATA.shuffle(320, seed=4).batch(8), {"epochs": 3}, 100),
+    "repeated": (lambda: build(mirrored(), 5), lambda: DATA.batch(8).repeat(), {"steps_per_epoch": STEPS}, 11),
+    "over two epochs": (build, lambda: DATA.shuffle(320, seed=4).batch(8), {"steps_per_epoch": 20, "epochs": 4}, 70),
+    "mirrored": (lambda: build(mirrored()), lambda: DATA.shuffle(320, seed=4).batch(8), {}, 55),
+    "averages": (ema_and_loss_scale, lambda: DATA.batch(8), {"saves": False}, 55),
+}
+
+
+FIRST, *MORE = CASES
+
+
+@pytest.mark.parametrize("name", [FIRST, *(pytest.param(name, marks=pytest.mark.slow_fault) for name in MORE)])
+def test_an_interrupted_training_ends_with_the_same_bytes(job: Job, tmp_path: Path, name: str) -> None:
+    model, data, more, at = CASES[name]
+    whole = Job(tmp_path / "undisturbed")
+    whole.model = model()
+    expected = whole.fit(input=data(), **more)
+    job.model = model()
+    with pytest.raises(Interrupted):
+        job.fit(at, input=data(), **more)
+    assert job.report()["on"], job.report()
+    before = job.follow.batches
+    if (saved := job.backup / "latest.weights.h5").exists():
+        saved.write_bytes(b"killed while it saves")
+    job.model = model()
+    end = job.fit(input=data(), **more)
+    assert job.report()["resumed"]["from"] == "Memory"
+    assert job.follow.batches[0] in before
+    assert job.follow.batches[0] != (0, 0)
+    assert job.follow.batches[-1] == whole.follow.batches[-1]
+    assert end == expected
+    assert held(str(job.memory)) == []
+
+
+@pytest.mark.parametrize(
+    ("save_freq", "first"), [pytest.param("epoch", (1, 0), marks=pytest.mark.slow_fault), (30, (1, 20))]
+)
+def test_without_copies_it_resumes_from_the_storage_and_ends_with_the_same_bytes(
+    job: Job, tmp_path: Path, save_freq: Any, first: tuple[int, int]
+) -> None:
+    """The backup has the place and the callbacks beside it: Keras alone would repeat the epoch."""
+    whole = Job(tmp_path / "undisturbed")
+    whole.model = build()
+    expected = whole.fit(input=DATA.shuffle(320, seed=4).batch(8))
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(65, input=DATA.shuffle(320, seed=4).batch(8), save_freq=save_freq)
+    for number, step in held(str(job.memory)):
+        (job.memory / f"copy-{number}-{step}").unlink()
+    job.model = build()
+    end = job.fit(input=DATA.shuffle(320, seed=4).batch(8), save_freq=save_freq)
+    assert (job.report()["resumed"], job.follow.batches[0]) == (None, first)
+    assert end == expected
