@@ -153,6 +153,7 @@ def with_step(keras: Any) -> Any:
             self.optimizer.apply_gradients(
                 zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
             )
+            loss *= tf.distribute.get_strategy().num_replicas_in_sync  # compute_loss has divided it
             for metric in self.metrics:
                 metric.update_state(loss) if metric.name == "loss" else metric.update_state(y, predicted)
             return {metric.name: metric.result() for metric in self.metrics}
