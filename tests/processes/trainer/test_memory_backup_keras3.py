@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from tftraining.launch.in_user_process import call_site
-from tftraining.launch.in_user_process.memory_backup import fit_hook, input_position, interval
+from tftraining.launch.in_user_process.memory_backup import fit_hook, input_position, interval, keras_state
 from tftraining.launch.in_user_process.memory_backup.copy_file import held
 from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
@@ -109,6 +109,13 @@ def build(strategy: Any = None, execution: int = 1, optimizer: Any = None) -> An
         model = keras.Sequential([layers.Input((8,)), *inner])
         model.compile(optimizer or keras.optimizers.Adam(0.01), "mse", metrics=["mae"], steps_per_execution=execution)
     return model
+
+
+def test_members_exchange_moving_statistics_and_no_frozen_weights() -> None:
+    model = build()
+    model.layers[0].trainable = False
+    assert {each.path.rsplit("/")[-1] for each in model.non_trainable_variables} > {"kernel", "moving_mean"}
+    assert [each.shape.as_list() for each in keras_state._differing(model)] == [[4], [4]]
 
 
 def mirrored() -> Any:

@@ -37,6 +37,7 @@ SURFACE = Surface(
         Part(_BACKUP, "BackupAndRestore._load_model", "self", "_weights_path _initial_epoch load_weights"),
         Part(_BACKUP, "BackupAndRestore._save_model", "self", "_weights_path save_weights"),
         *KERAS_3.parts,
+        Part("keras.src.layers.layer", "Layer", uses="_flatten_layers _non_trainable_variables"),
         Part(f"{_FUNCTIONS}.polymorphic_function", "Function._list_all_concrete_functions"),
     ),
 )

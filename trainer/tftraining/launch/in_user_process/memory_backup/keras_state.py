@@ -247,11 +247,12 @@ class State:
 
 
 def _differing(model: Any) -> list[Any]:
-    """The variables that members may have with other values: moving statistics in Keras 3. tf_keras reads the mean."""
+    """The variables that members may have with other values: moving statistics in Keras 3. tf_keras reads the mean.
+    Frozen weights are equal, and large; and a sum in double precision would round a large integer."""
     if hasattr(model, "_train_counter"):
         return []
-    metrics = {id(each) for metric in model.metrics for each in metric.variables}
-    return plain(each for each in model.non_trainable_variables if id(each) not in metrics)
+    found = [each for layer in model._flatten_layers() for each in layer._non_trainable_variables]
+    return [each for each in plain(found) if not each.dtype.is_bool and each.dtype.name not in ("int64", "uint64")]
 
 
 def _beside(model: Any) -> list[Any]:

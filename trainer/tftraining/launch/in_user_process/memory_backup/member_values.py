@@ -15,11 +15,11 @@ from .member_sums import members_of
 
 
 class MemberValues:
-    """The values of `variables`, which are small, in all replicas. One member alone keeps none."""
+    """The values of `variables`, which are small numbers, in all replicas. One member alone keeps none."""
 
     def __init__(self, variables: Sequence[Any], strategy: Any) -> None:
         several = members_of(strategy) > 1
-        self._variables = [each for each in variables if not each.dtype.is_bool]
+        self._variables = variables
         self._local = strategy.experimental_local_results
         self.replicas = int(strategy.num_replicas_in_sync)
         own = self.replicas // members_of(strategy)
