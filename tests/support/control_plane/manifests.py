@@ -82,6 +82,7 @@ FULL_SPEC: Final[Manifest] = {
         "terminationGraceSeconds": 10,
         "memberTimeoutSeconds": 4,
         "image": "launcher:1",
+        "keras": "Legacy",
         "memoryBackup": {"mode": "Off", "maxOverheadPercent": 2.5, "sizeLimit": "500M", "exactness": "Required"},
     },
     "runPolicy": {
