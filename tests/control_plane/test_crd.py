@@ -75,6 +75,7 @@ def test_defaults(control_plane: ControlPlane) -> None:
             "terminationGraceSeconds": 5,
             "memberTimeoutSeconds": 3,
             "memoryBackup": {"mode": "Auto", "maxOverheadPercent": 1, "exactness": "Preferred"},
+            "keras": "Auto",
         },
         "runPolicy": {
             "suspend": False,

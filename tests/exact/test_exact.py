@@ -55,6 +55,7 @@ FOUND = [  # by campaigns
     Cell(input="arrays", model="late", kills=(Kill(1, 10), Kill(3, at="epoch_begin"), Kill(3, at="epoch_begin"))),
     Cell(input="files", model="table", kills=(Kill(3, 5),)),
     Cell(input="cache-file", shape="one-line", kills=(Kill(2, 2), Kill(2, 19))),
+    Cell(lib="keras", input="unseeded", model="metric", shape="two-fits", kills=(Kill(1, 18, part=1),)),
     Cell(input="arrays", optimizer="legacy", callbacks=("lr",), kills=(Kill(2, 4), Kill(3, 12))),
 ]
 DRAWN = list(islice(cells(SEED), CELLS))

@@ -87,6 +87,10 @@ def _with_launchers(context: Context, _: Draft) -> bool:
     return context.spec.in_place
 
 
+def _with_storage(context: Context, _: Draft) -> bool:
+    return context.spec.storage is not None
+
+
 def _without_keras(context: Context, _: Draft) -> bool:
     return context.spec.in_place and context.job.status.keras is None
 
@@ -168,7 +172,7 @@ ACTIVE = (
     Stage(warn_of_no_gpu, _without_gpus),
     Stage(update_launchers, _with_launchers),
     Stage(replace_evaluator, _with_evaluator),
-    Stage(remember_storage),
+    Stage(remember_storage, _with_storage),
     Stage(suspend, _to_suspend),
     Stage(check_deadlines),
 )

@@ -33,7 +33,7 @@ def remember_storage(context: Context, draft: Draft) -> Draft:
     """The draft with the storage that its pods write or are about to: spec.storage may change before a pass sees that
     the job is suspended. Of a job that trains already that is told with its next restart, not by a write of its own."""
     spec, known = context.spec, draft.status.cleanup or Cleanup()
-    if spec.storage is None or known.storage == spec.storage or context.status.phase == "Running":
+    if known.storage == spec.storage or context.status.phase == "Running":
         return draft
     made_from = {pod.template_hash for pod in context.observed.replicas} - {""}
     begins = draft.status.keras != context.job.status.keras  # the pods come once that is stored: one write for both

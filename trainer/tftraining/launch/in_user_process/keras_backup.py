@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .keras3.gang import saves_together
 from .memory_backup import member_sums
-from .memory_backup.member_sums import Sums, members_of, sums_over, writes_under
+from .memory_backup.member_sums import Sums, members_of, sums_over, totals_over, writes_under
+from .memory_backup.variable_values import is_sum
 from .surface import Part, Surface
 
 CLASS = "BackupAndRestore"
@@ -38,6 +42,7 @@ KERAS_3 = Surface(
     (
         Part("keras.src.callbacks.backup_and_restore", CLASS, uses="_weights_path backup_dir delete_checkpoint"),
         Part("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer.fit", uses="_initial_epoch stop_training"),
+        Part("keras.src.trainers.trainer", "Trainer.metrics"),
         *member_sums.SURFACE.parts,
     ),
 )
@@ -181,12 +186,41 @@ class Keras3Backup(Backup):
         if optimizer is not None and not optimizer.built:
             optimizer.build(self._model.trainable_variables)
         self._model.load_weights(f"{state}.weights.h5")
+        self._restore_metrics(f"{state}.metrics.npz")
         self._model._initial_epoch = epochs
 
     def save(self, state: str) -> None:
-        """Save as the callback's own _save_model does."""
+        """Save as the callback's own _save_model does, and the metrics, which Keras' file lacks: one whose reset_state
+        does nothing goes on in the next `fit`. All members must call it: sums are read by a collective."""
+        metrics = self._metrics()
+        sums = [name for name, each in metrics.items() if is_sum(each)]
+        local = self._strategy.experimental_local_results
+        totals = totals_over(self._strategy, self.workers)([sum(p.numpy() for p in local(metrics[n])) for n in sums])
+        if not state and saves_together(self._model):
+            with tempfile.TemporaryDirectory() as place:
+                self._model.save_weights(os.path.join(place, "along.weights.h5"))
         if state:
             self._model.save_weights(f"{state}.weights.h5", overwrite=True)
+            others = {name: local(each)[0].numpy() for name, each in metrics.items() if name not in sums}
+            sys.modules["numpy"].savez(f"{state}.metrics.npz", **others, **dict(zip(sums, totals)))
+
+    def _metrics(self) -> dict[str, Any]:
+        """The variables of the metrics, by their places in the model."""
+        metrics = [each for metric in self._model.metrics for each in metric.variables]
+        return {f"{place} {each.path}".replace("/", " "): each._value for place, each in enumerate(metrics)}
+
+    def _restore_metrics(self, path: str) -> None:
+        numpy, assign = sys.modules["numpy"], sys.modules["tensorflow"].raw_ops.AssignVariableOp
+        if not os.path.exists(path):  # of an earlier version
+            return
+        with numpy.load(path, allow_pickle=False) as stored:
+            for name, each in self._metrics().items():
+                parts = self._strategy.experimental_local_results(each)
+                for part in parts if name in stored else ():
+                    value, replicas = stored[name], int(self._strategy.num_replicas_in_sync)
+                    assign(
+                        resource=part.handle, value=(value / replicas).astype(value.dtype) if is_sum(each) else value
+                    )
 
     def after_end(self, stopped: bool) -> None:
         """Also reset the initial epoch, which Keras leaves in the model: the next `fit` would begin there."""

@@ -12,11 +12,12 @@ import hashlib
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 from ..surface import Part
-from .gang import gathered
+from .gang import gathered, saves_together
 
 BACKUP = "keras.src.callbacks.backup_and_restore"
 CHECKPOINT = "keras.src.callbacks.model_checkpoint"
@@ -26,7 +27,7 @@ PARTS = (
     Part(BACKUP, "BackupAndRestore._save_model", "self", "save_weights _weights_path _training_metadata_path"),
     Part(BACKUP, "BackupAndRestore._save_model", uses="double_checkpoint"),
     Part(BACKUP, "BackupAndRestore.on_train_end", "self logs", "delete_checkpoint backup_dir"),
-    Part(CHECKPOINT, "ModelCheckpoint", uses="filepath verbose best"),
+    Part(CHECKPOINT, "ModelCheckpoint", uses="filepath verbose best save_weights_only"),
     Part(CHECKPOINT, "ModelCheckpoint._save_model", "self epoch batch logs", "_get_file_path save save_weights"),
     Part(CHECKPOINT, "ModelCheckpoint._should_save_model", "self epoch batch logs filepath"),
     Part("keras.src.callbacks.callback", "Callback.set_model", "self model", "_model"),
@@ -112,6 +113,8 @@ def patch_backup(module: Any) -> None:
             save(self)
         elif not _leaves(self):
             _save_aside(self, save)
+        elif saves_together(self.model):
+            _save_along(self, save)
 
     @functools.wraps(end_train)
     def on_train_end(self: Any, logs: Any = None) -> None:
@@ -144,6 +147,18 @@ def _save_aside(backup: Any, save: Callable[[Any], None]) -> None:
     os.replace(_aside(weights), weights)
     os.replace(_aside(metadata), metadata)
     return None
+
+
+def _save_along(backup: Any, save: Callable[[Any], None]) -> None:
+    """Take part in the chief's save, into a file that is thrown away."""
+    weights, metadata = backup._weights_path, backup._training_metadata_path
+    with tempfile.TemporaryDirectory() as place:
+        backup._weights_path = os.path.join(place, os.path.basename(str(weights)))
+        backup._training_metadata_path = os.path.join(place, os.path.basename(str(metadata)))
+        try:
+            save(backup)
+        finally:
+            backup._weights_path, backup._training_metadata_path = weights, metadata
 
 
 def _finish_rename(backup: Any) -> None:
@@ -181,9 +196,15 @@ def patch_checkpoint(module: Any) -> None:
             return _with_model(self, _Aside(self.model), lambda: save(self, epoch, batch, logs))
         verbose, self.verbose = self.verbose, 0
         try:  # it keeps the best value, as the chief does
-            self._should_save_model(epoch, batch, logs, "")
+            saves = self._should_save_model(epoch, batch, logs, "")
         finally:
             self.verbose = verbose
+        if saves and saves_together(self.model):
+            with tempfile.TemporaryDirectory() as place:
+                if self.save_weights_only:
+                    self.model.save_weights(os.path.join(place, "along.weights.h5"))
+                else:
+                    self.model.save(os.path.join(place, "along.keras"))
         return None
 
     cls._save_model = _save_model

@@ -19,6 +19,13 @@ def has_several_workers(strategy: Any) -> bool:
 _gather: weakref.WeakKeyDictionary[Any, Callable[[Any], Any]] = weakref.WeakKeyDictionary()
 
 
+def saves_together(model: Any) -> bool:
+    """Whether a save of the model reads a variable by a collective, so that all members must save: a variable of which
+    each replica has a part."""
+    held = [*model.weights, *getattr(model.optimizer, "variables", ())]
+    return any(getattr(getattr(each.value, "synchronization", None), "name", "") == "ON_READ" for each in held)
+
+
 def gathered(strategy: Any, numbers: list[int]) -> list[list[int]]:
     """The numbers of each replica of all members: all of them must call it, with as many numbers."""
     tensorflow = sys.modules["tensorflow"]

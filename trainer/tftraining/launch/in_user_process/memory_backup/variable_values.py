@@ -57,7 +57,7 @@ class VariableValues:
         )
         self._parts = [part for each in variables for part in self._local(each)]
         self._types = [part.dtype.as_numpy_dtype for part in self._parts]
-        self._sums = [each for each in variables if _is_sum(each)] if strategy is not None else []
+        self._sums = [each for each in variables if is_sum(each)] if strategy is not None else []
         self._replicas = 1 if strategy is None else int(strategy.num_replicas_in_sync)
         self._places, self.size = self._layout([*self._parts, *self._sums])
 
@@ -145,7 +145,7 @@ def way_of_sums(own: bool, all_own: bool, *, has_totals: bool) -> str:
     return TOTALS if has_totals else FETCHED
 
 
-def _is_sum(variable: Any) -> bool:
+def is_sum(variable: Any) -> bool:
     """Whether a checkpoint saves the sum of the replicas' values."""
     on_read = getattr(getattr(variable, "synchronization", None), "name", "") == "ON_READ"
     return on_read and getattr(getattr(variable, "aggregation", None), "name", "") == "SUM"
