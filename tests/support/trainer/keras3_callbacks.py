@@ -146,7 +146,8 @@ def overflow() -> dict[str, Any]:
     x, y = (numbers.normal(size=(256, size)).astype("float32") for size in (8, 1))
     x[32 * 3 + 16 : 32 * 4] *= 1e4
     with STRATEGY.scope():
-        model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1, dtype="float32")])
+        hidden = keras.layers.Dense(16, activation="relu")
+        model = keras.Sequential([keras.Input((8,)), hidden, keras.layers.Dense(1, dtype="float32")])
         model.compile("sgd", "mse")
     scales: list[float] = []
 
