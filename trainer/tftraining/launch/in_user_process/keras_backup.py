@@ -187,6 +187,8 @@ class Keras3Backup(Backup):
             optimizer.build(self._model.trainable_variables)
         self._model.load_weights(f"{state}.weights.h5")
         self._restore_metrics(f"{state}.metrics.npz")
+        if any(hasattr(type(each), "apply_gradients") and each is not optimizer for each in vars(self._model).values()):
+            sys.stderr.write("tftraining: the model's other optimizers begin anew: Keras' file does not restore them\n")
         self._model._initial_epoch = epochs
 
     def save(self, state: str) -> None:
