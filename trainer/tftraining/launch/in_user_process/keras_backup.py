@@ -194,17 +194,21 @@ class Keras3Backup(Backup):
     def save(self, state: str) -> None:
         """Save as the callback's own _save_model does, and the metrics, which Keras' file lacks: one whose reset_state
         does nothing goes on in the next `fit`. All members must call it: sums are read by a collective."""
-        metrics = self._metrics()
-        sums = [name for name, each in metrics.items() if is_sum(each)]
-        local = self._strategy.experimental_local_results
-        totals = totals_over(self._strategy, self.workers)([sum(p.numpy() for p in local(metrics[n])) for n in sums])
-        if not state and saves_together(self._model):
-            with tempfile.TemporaryDirectory() as place:
-                self._model.save_weights(os.path.join(place, "along.weights.h5"))
+        values = self._metric_values()
         if state:
             self._model.save_weights(f"{state}.weights.h5", overwrite=True)
-            others = {name: local(each)[0].numpy() for name, each in metrics.items() if name not in sums}
-            sys.modules["numpy"].savez(f"{state}.metrics.npz", **others, **dict(zip(sums, totals)))
+            sys.modules["numpy"].savez(f"{state}.metrics.npz", **values)
+        elif saves_together(self._model):
+            with tempfile.TemporaryDirectory() as place:
+                self._model.save_weights(os.path.join(place, "along.weights.h5"))
+
+    def _metric_values(self) -> dict[str, Any]:
+        """The values of the metrics' variables; of sums over the replicas the totals."""
+        metrics, local = self._metrics(), self._strategy.experimental_local_results
+        parts = {name: [part.numpy() for part in local(each)] for name, each in metrics.items()}
+        sums = [name for name, each in metrics.items() if is_sum(each)]
+        totals = totals_over(self._strategy, self.workers)([sum(parts[name]) for name in sums])
+        return {name: own[0] for name, own in parts.items()} | dict(zip(sums, totals))
 
     def _metrics(self) -> dict[str, Any]:
         """The variables of the metrics, by their places in the model."""
@@ -217,12 +221,13 @@ class Keras3Backup(Backup):
             return
         with numpy.load(path, allow_pickle=False) as stored:
             for name, each in self._metrics().items():
-                parts = self._strategy.experimental_local_results(each)
-                for part in parts if name in stored else ():
-                    value, replicas = stored[name], int(self._strategy.num_replicas_in_sync)
-                    assign(
-                        resource=part.handle, value=(value / replicas).astype(value.dtype) if is_sum(each) else value
-                    )
+                if name not in stored:
+                    continue
+                value = stored[name]
+                if is_sum(each):
+                    value = (value / self._strategy.num_replicas_in_sync).astype(value.dtype)
+                for part in self._strategy.experimental_local_results(each):
+                    assign(resource=part.handle, value=value)
 
     def after_end(self, stopped: bool) -> None:
         """Also reset the initial epoch, which Keras leaves in the model: the next `fit` would begin there."""
