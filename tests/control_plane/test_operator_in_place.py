@@ -195,14 +195,20 @@ def test_a_restart_in_the_making_is_shown_and_survives_the_operator(
     job = new_job(**IN_PLACE)
     train(job, launcher)
     begun = {"time": now(), **KILLED}
-    launcher.say("Restarting", ledger={"processFailures": 1, "withoutProgress": 1}, lastRestart=begun)
-    job.wait_for("Restarting", reason="Killed", message="worker-1 was killed (SIGKILL); restarting in place")
+    failed = {"ledger": {"processFailures": 1, "withoutProgress": 1}, "failure": {**KILLED, "logTail": "loss 0.5"}}
+    launcher.say("Restarting", lastRestart=begun, **failed)
+    words = "worker-1 was killed (SIGKILL); restarting in place"
+    status = job.wait_for("Restarting", reason="Killed", message=words)
+    assert (status["restarts"]["counted"], status["lastRestart"]["signal"]) == (1, 9), "before the next round starts"
+    assert status["failure"]["logTail"] == "loss 0.5"
+    wait_until(lambda: ("Warning", "Killed", words) in job.events(), "the event")
     operator.kill()
     ledger = {"inPlace": 1, "processFailures": 1, "withoutProgress": 1}
     launcher.say(ledger=ledger, lastRestart={**begun, **RESUMED})
     operator.start()
     status = job.wait_for("Running", message="worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s")
     assert status["restarts"]["counted"] == status["restarts"]["inPlace"] == 1
+    assert [event[1] for event in job.events()].count("Killed") == 1
 
 
 def test_a_calm_job_is_asked_and_costs_no_request(

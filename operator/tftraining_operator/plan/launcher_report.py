@@ -1,8 +1,9 @@
 """The report of the chief's launcher, merged into the status: restarts in place, their cost, progress.
 
 The launchers restart programs by themselves; the operator only records it. A restart is news when the count of restarts
-in place has risen, whatever the clocks of the pods say. The operator does not trust pods: a report changes the status
-of its own job only.
+in place has risen, whatever the clocks of the pods say; the failure of a program is news before that, because the next
+round may wait for a back-off or a missing member. The operator does not trust pods: a report changes the status of its
+own job only.
 """
 
 from datetime import datetime, timedelta
@@ -48,9 +49,12 @@ def merge_report(context: Context, draft: Draft) -> Draft:
 
 
 def _restarted_in_place(context: Context, before: Status, status: Status) -> tuple[Event, ...]:
-    """The event of a restart in place, published when the count of these restarts rises."""
-    last, job = status.last_restart, context.job.key.name
-    if status.restarts.in_place <= before.restarts.in_place or last is None:
+    """The event of a restart in place: when its failure is known, otherwise when the count of these restarts rises."""
+    last, job, known = status.last_restart, context.job.key.name, before.last_restart
+    is_same = known is not None and last is not None and known.time == last.time
+    is_failure = last is not None and last.reason in REASONS
+    has_risen = status.restarts.in_place > before.restarts.in_place
+    if last is None or (is_same if is_failure else not has_risen):
         return ()
     answer = "restarting it alone; other members keep training" if last.alone else "restarting in place"
     message = (
@@ -70,6 +74,7 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
         status = with_watchdog(status, report, reported, now)
     if reported is None or reported.time > now + CREDIBLE:
         return status
+    is_news = is_news or _is_new_failure(status.last_restart, reported, report)
     trains = status.phase == "Running"
     record = _merged_record(job.key.name, status.last_restart, reported, is_news, trains)
     if record is None:
@@ -82,6 +87,13 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
         message = f"{what_happened(job.key.name, reported)}; restarting in place"
         status = msgspec.structs.replace(status, phase="Restarting", reason=reported.reason, message=message)
     return _with_resumed(status, record, now)
+
+
+def _is_new_failure(old: LastRestart | None, reported: LastRestart, report: Report) -> bool:
+    """Whether the launchers wait before they restart a program whose failure the status does not have. Of a lost member
+    the operator knows more, and a failure that ends the job restarts nothing."""
+    waits = reported.down_seconds is None and report.phase != "Failed"
+    return waits and reported.reason in REASONS and (old is None or reported.time > old.time)
 
 
 def restart_record(job: str, reported: ReportedRestart, status: Status) -> LastRestart | None:

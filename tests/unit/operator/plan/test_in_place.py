@@ -109,6 +109,31 @@ def test_a_restart_that_takes_its_time_is_shown() -> None:
     assert [note.reason for note in cluster.events] == ["Error", "Training"]
 
 
+def test_a_failure_is_told_before_the_next_round_starts_and_once() -> None:
+    cluster = running()
+    cluster.launchers.crash("worker-1", code=3, exception="ValueError: boom")
+    cluster.launcher_report = cluster.launchers.last_report()
+    status = cluster.settle().status
+    assert (status.restarts.counted, status.restarts.in_place) == (1, 0), "the launchers wait"
+    assert status.last_restart is not None and status.failure is not None
+    assert (status.last_restart.pod, status.last_restart.exit_code) == ("mnist-worker-1", 3)
+    assert (status.failure.exception, status.failure.log_tail) == ("ValueError: boom", "the last line")
+    told = ("Warning", "Error", "worker-1: ValueError: boom; restarting in place")
+    assert [(note.type, note.reason, note.message) for note in cluster.events] == [told]
+    status = cluster.run().status
+    assert status.last_restart is not None and status.last_restart.down_seconds == 1.1
+    assert [note.reason for note in cluster.events] == ["Error", "Training"]
+    assert len(status.history.restarts if status.history else ()) <= 1
+
+
+def test_the_failure_that_ends_a_job_is_no_restart() -> None:
+    cluster = running(a_launched_job().max_restarts(0))
+    cluster.launchers.crash("worker-1", code=3)
+    cluster.launcher_report = cluster.launchers.last_report()
+    cluster.settle()
+    assert cluster.run().status.last_restart is None
+
+
 def test_a_gang_that_restarts_is_not_ready_whatever_the_probes_have_not_seen_yet() -> None:
     cluster = running()
     cluster.launchers.crash("worker-1")
