@@ -43,7 +43,7 @@ from tftraining_client import (
     WaitTimeout,
 )
 from tftraining_client.cluster import watching
-from tftraining_client.tfjob import convert
+from tftraining_client.tfjob import Choices, convert
 
 
 @pytest.fixture
@@ -605,7 +605,7 @@ def test_a_watch_outlives_many_tokens_and_a_plugin_that_fails(
 def test_the_job_of_a_tfjob_is_accepted_and_so_are_its_pods(
     control_plane: ControlPlane, namespace: str, name: str
 ) -> None:
-    job = convert(tfjob(name), ENTRYPOINTS.get(name, ())).job
+    job = convert(tfjob(name), Choices(ENTRYPOINTS.get(name))).job
     job["metadata"]["namespace"] = namespace
     stored = parse_job(dry_run(control_plane, namespace, job))
     assert stored.spec is not None

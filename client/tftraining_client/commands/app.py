@@ -415,10 +415,14 @@ def _convert(
         str | None, typer.Option("--from-cluster", metavar="NAME", help="a TFJob of the cluster instead of a file")
     ] = None,
     entrypoint: Annotated[
-        str, typer.Option("--entrypoint", metavar="COMMAND", help="that of the image, for containers without a command")
-    ] = "",
+        str | None,
+        typer.Option("--entrypoint", metavar="COMMAND", help="that of the image, for containers without a command"),
+    ] = None,
     gang_scheduler: Annotated[
         GangScheduler | None, typer.Option("--gang-scheduler", help="the scheduler of PodGroups that the cluster runs")
+    ] = None,
+    storage: Annotated[
+        str | None, typer.Option("--storage", metavar="PATH", help="the mount path of the volume for the results")
     ] = None,
     output: ObjectFormat = None,
     namespace: Namespace = None,
@@ -429,14 +433,12 @@ def _convert(
         raise UserError("convert takes a file, or --from-cluster NAME; see tftj convert --help")
     from tftraining_client.commands import convert
 
+    choices = convert.chosen(entrypoint, gang_scheduler, storage)
     if file is not None:
-        return lambda: convert.convert_file(file, entrypoint, gang_scheduler, output)
+        return lambda: convert.convert_file(file, choices, output)
     name = str(from_cluster)
     return _on_cluster(
-        lambda client: convert.convert_from_cluster(client, name, entrypoint, gang_scheduler, output),
-        context,
-        kubeconfig,
-        namespace,
+        lambda client: convert.convert_from_cluster(client, name, choices, output), context, kubeconfig, namespace
     )
 
 

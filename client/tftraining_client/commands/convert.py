@@ -10,7 +10,7 @@ from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.commands.output import hint_lines, note
 from tftraining_client.errors import UserError
 from tftraining_client.manifest import read_documents
-from tftraining_client.tfjob import KIND, convert, is_tfjob
+from tftraining_client.tfjob import KIND, Choices, convert, is_tfjob
 from tftraining_client.tfjob.notes import Json
 from tftraining_client.validation import validate
 from tftraining_client.validation.problems import InvalidManifest
@@ -18,7 +18,16 @@ from tftraining_client.validation.problems import InvalidManifest
 WIDTH = 120
 
 
-def convert_file(path: str, entrypoint: str, gang_scheduler: str | None, output: str | None) -> int:
+def chosen(entrypoint: str | None, gang_scheduler: str | None, storage: str | None) -> Choices:
+    """The options of the command; UserError for an entrypoint that is no command line."""
+    try:
+        words = None if entrypoint is None else tuple(shlex.split(entrypoint))
+    except ValueError as error:
+        raise UserError(f"--entrypoint {entrypoint}: {error}") from error
+    return Choices(words, gang_scheduler, storage)
+
+
+def convert_file(path: str, choices: Choices, output: str | None) -> int:
     """Print the jobs of the TFJobs in a file (`-`: standard input); the exit code."""
     documents = [item for each in read_documents(path) for item in _expanded(each)]
     tfjobs = [each for each in documents if is_tfjob(each)]
@@ -29,14 +38,12 @@ def convert_file(path: str, entrypoint: str, gang_scheduler: str | None, output:
         if not is_tfjob(each):
             name = (each.get("metadata") or {}).get("name")
             note(f"{each.get('kind')} {name} is not converted: apply it as before")
-    return print_jobs([_converted(each, entrypoint, gang_scheduler, path) for each in tfjobs], output)
+    return print_jobs([_converted(each, choices, path) for each in tfjobs], output)
 
 
-async def convert_from_cluster(
-    client: AsyncClient, name: str, entrypoint: str, gang_scheduler: str | None, output: str | None
-) -> int:
+async def convert_from_cluster(client: AsyncClient, name: str, choices: Choices, output: str | None) -> int:
     """Print the job of a TFJob on the cluster; the exit code."""
-    return print_jobs([_converted(await client.tfjob(name), entrypoint, gang_scheduler, f"TFJob {name}")], output)
+    return print_jobs([_converted(await client.tfjob(name), choices, f"TFJob {name}")], output)
 
 
 def print_jobs(jobs: Sequence[Json], output: str | None) -> int:
@@ -54,14 +61,10 @@ def print_jobs(jobs: Sequence[Json], output: str | None) -> int:
     return 0
 
 
-def _converted(tfjob: Json, entrypoint: str, gang_scheduler: str | None, where: str) -> Json:
+def _converted(tfjob: Json, choices: Choices, where: str) -> Json:
     """The job of a TFJob, as the API server will accept it."""
     try:
-        words = shlex.split(entrypoint)
-    except ValueError as error:
-        raise UserError(f"--entrypoint {entrypoint}: {error}") from error
-    try:
-        conversion = convert(tfjob, words, gang_scheduler)
+        conversion = convert(tfjob, choices)
         validate(conversion.job)
     except InvalidManifest as error:
         raise UserError(f"{where}: the converted job is refused; correct the TFJob: {error}") from error

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tftraining_client.errors import UserError
-from tftraining_client.tfjob.notes import Json, Note, Notes, mapping
-from tftraining_client.tfjob.policies import restart_policy, run_policy, run_policy_of, success_policy
-from tftraining_client.tfjob.replicas import read_replicas
+from tftraining_client.tfjob.notes import Json, Note, Notes, leave_out, mapping
+from tftraining_client.tfjob.policies import Group, restart_policy, run_policy, run_policy_of, success_policy
+from tftraining_client.tfjob.replicas import DEFAULTS, Defaults, read_replicas
 from tftraining_client.tfjob.storage import take_storage
 from tftraining_client.tfjob.templates import DEFAULT_PORT, RoleTemplate, role_template, shared_template
 
@@ -28,6 +28,22 @@ DROPPED_ANNOTATIONS = (
     *("kubectl.kubernetes.io/last-applied-configuration", "meta.helm.sh/release-name"),
     "meta.helm.sh/release-namespace",
 )
+# Written by the API server and by the TFJob's operator: the new job gets its own.
+SERVERS = (
+    *("creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields"),
+    *("resourceVersion", "selfLink", "uid"),
+)
+METADATA = ("annotations", "generateName", "labels", "name", "namespace", "ownerReferences", *SERVERS)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the user says of the TFJobs: the image's entrypoint, for containers without a command (empty if it has none,
+    None if it is unknown), the gang scheduler, and the path of the volume that becomes the storage."""
+
+    entrypoint: Sequence[str] | None = None
+    gang_scheduler: str | None = None
+    storage: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,33 +60,35 @@ def is_tfjob(document: Json) -> bool:
     return document.get("kind") == KIND and group == GROUP
 
 
-def convert(tfjob: Json, entrypoint: Sequence[str] = (), gang_scheduler: str | None = None) -> Conversion:
-    """The job of a TFJob. `entrypoint` is that of the images, for containers without a command.
+def convert(tfjob: Json, choices: Choices = Choices()) -> Conversion:
+    """The job of a TFJob.
 
-    UserError with one line for a TFJob that its own operator would not run either, and for a command that is unknown.
+    UserError with one line for a TFJob that its own operator would not run either, and for what the user has to choose.
     """
     notes = Notes()
+    defaults = DEFAULTS.get(str(tfjob.get("apiVersion")).partition("/")[2], Defaults())
+    leave_out(tfjob, "TFJob", ("apiVersion", "kind", "metadata", "spec", "status"), notes)
     metadata, spec = mapping(tfjob.get("metadata"), "metadata"), mapping(tfjob.get("spec"), "spec")
     name = _name(metadata, notes)
-    roles = read_replicas(spec, notes)
+    roles = read_replicas(spec, defaults, notes)
     policy = run_policy_of(spec, notes)
-    templates = [role_template(each, entrypoint, (str(metadata.get("name")), name), notes) for each in roles]
-    storage, converted = take_storage(templates, name, notes)
+    templates = [role_template(each, choices.entrypoint, (str(metadata.get("name")), name), notes) for each in roles]
+    storage, converted = take_storage(templates, name, choices.storage, notes)
     schedulers = {str(each.template["spec"].get("schedulerName") or "") for each in converted}
     gang_size = sum(each.count for each in roles if each.role != "evaluator")
     if gang_size > 1:
         notes.add("spec.tfReplicaSpecs", KERAS)
     parts = {
         "storage": storage,
-        "restartPolicy": restart_policy(roles, policy, notes),
-        "runPolicy": run_policy(policy, gang_size, schedulers, gang_scheduler, notes),
+        "restartPolicy": restart_policy(roles, policy, defaults, notes),
+        "runPolicy": run_policy(policy, Group(gang_size, schedulers, choices.gang_scheduler), defaults, notes),
         **success_policy(spec, notes),
     }
     shared = shared_template(converted)
     job = {
         "apiVersion": API_VERSION,
         "kind": OUR_KIND,
-        "metadata": _metadata(metadata, name, notes),
+        "metadata": _metadata(tfjob, name, notes),
         "spec": {
             "replicaSpecs": _replica_specs(converted, shared),
             **{key: value for key, value in parts.items() if value},
@@ -93,9 +111,9 @@ def _replica_specs(templates: Sequence[RoleTemplate], shared: Json) -> Json:
 
 def _name(metadata: Json, notes: Notes) -> str:
     """The name of the job: that of the TFJob as far as it may stay."""
-    given = str(metadata.get("name") or "")
-    if not given and metadata.get("generateName"):
-        given = str(metadata["generateName"]).rstrip("-")
+    given, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
+    if prefix:
+        given = given or prefix.rstrip("-")
         notes.add("metadata.generateName", f"is the name {given}: change it for each further job")
     if not given:
         raise UserError("the TFJob has no metadata.name")
@@ -109,16 +127,20 @@ def _name(metadata: Json, notes: Notes) -> str:
     return name
 
 
-def _metadata(metadata: Json, name: str, notes: Notes) -> Json:
+def _metadata(tfjob: Json, name: str, notes: Notes) -> Json:
+    metadata = mapping(tfjob.get("metadata"), "metadata")
+    leave_out(metadata, "metadata", METADATA, notes)
+    written = [f"metadata.{each}" for each in SERVERS if metadata.get(each) is not None]
+    if written := [*written, *(("status",) if tfjob.get("status") else ())]:
+        notes.add(", ".join(written), "is left out: the cluster writes the new job's own")
     labels = mapping(metadata.get("labels"), "metadata.labels")
     if gone := [each for each in ARENA_LABELS if each in labels and {"release", "createdBy"} & {*labels}]:
         notes.add("metadata.labels", f"Arena's and Helm's labels are left out ({', '.join(gone)}): use `tftj list`")
         labels = {key: value for key, value in labels.items() if key not in gone}
-    annotations = {
-        key: value
-        for key, value in mapping(metadata.get("annotations"), "metadata.annotations").items()
-        if key not in DROPPED_ANNOTATIONS
-    }
+    given = mapping(metadata.get("annotations"), "metadata.annotations")
+    if gone := [each for each in DROPPED_ANNOTATIONS if each in given]:
+        notes.add("metadata.annotations", f"is without those of kubectl and Helm ({', '.join(gone)})")
+    annotations = {key: value for key, value in given.items() if key not in gone}
     if metadata.get("ownerReferences"):
         notes.add("metadata.ownerReferences", "is left out: the job is not deleted with the TFJob's owner")
     kept = {"namespace": metadata.get("namespace"), "labels": labels, "annotations": annotations}

@@ -1,11 +1,13 @@
 """What differs between a TFJob and the job made of it. Pure."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining_client.errors import UserError
 
 Json = dict[str, Any]
+NO_COUNTERPART = "has no counterpart, and is left out"
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,12 @@ class Notes:
             self.found.append(note)
 
 
+def leave_out(given: Json, where: str, known: Collection[str], notes: Notes, text: str = NO_COUNTERPART) -> None:
+    """Note each field of an object that is set and not known."""
+    for name in sorted(name for name, value in given.items() if value is not None and name not in known):
+        notes.add(f"{where}.{name}", text)
+
+
 def mapping(value: Any, where: str) -> Json:
     """The object at a field, empty if it is unset; UserError for anything else."""
     if value is None:
@@ -46,6 +54,15 @@ def items(value: Any, where: str) -> list[Json]:
         return []
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise UserError(f"{where} must be a list of objects")
+    return value
+
+
+def strings(value: Any, where: str) -> list[str]:
+    """The strings in the list at a field, none if it is unset; UserError for anything else."""
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise UserError(f"{where} must be a list of strings")
     return value
 
 

@@ -1,10 +1,11 @@
 """The policies of a TFJob: restarts, deadlines, scheduling and success. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tftraining_client.errors import UserError
-from tftraining_client.tfjob.notes import Json, Notes, mapping, whole
-from tftraining_client.tfjob.replicas import Replicas
+from tftraining_client.tfjob.notes import Json, Notes, leave_out, mapping, whole
+from tftraining_client.tfjob.replicas import Defaults, Replicas
 
 # Before v1 of the training operator these fields were those of the spec.
 RUN_POLICY = (
@@ -16,23 +17,30 @@ OURS, THEIRS = "tftraining.dev/operator", "kubeflow.org/training-operator"
 LARGEST = 2**31 - 1
 DEFAULT_MAX_RESTARTS = 10
 VOLCANO, COSCHEDULING = "scheduling.volcano.sh/v1beta1", "scheduling.x-k8s.io/v1alpha1"
+SCHEDULING = ("minAvailable", "minResources", "priorityClass", "queue", "scheduleTimeoutSeconds")
 POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
+
+
+@dataclass(frozen=True)
+class Group:
+    """The pods of a PodGroup: how many, the schedulers that their templates name, and the one that the user names."""
+
+    size: int
+    named: set[str]
+    scheduler: str | None
 
 
 def run_policy_of(spec: Json, notes: Notes) -> Json:
     """The run policy, wherever this version of TFJob has its fields."""
     policy = {name: spec[name] for name in RUN_POLICY if spec.get(name) is not None}
     policy |= mapping(spec.get("runPolicy"), "spec.runPolicy")
-    for name in sorted({*spec} - {*SPEC}):
-        notes.add(f"spec.{name}", "has no counterpart, and is left out")
-    for name in sorted({*policy} - {*RUN_POLICY}):
-        notes.add(f"spec.runPolicy.{name}", "has no counterpart, and is left out")
+    leave_out(spec, "spec", SPEC, notes)
+    leave_out(policy, "spec.runPolicy", RUN_POLICY, notes)
     return policy
 
 
-def restart_policy(roles: Sequence[Replicas], policy: Json, notes: Notes) -> Json:
+def restart_policy(roles: Sequence[Replicas], policy: Json, defaults: Defaults, notes: Notes) -> Json:
     """spec.restartPolicy of the job."""
-    limit = whole(policy.get("backoffLimit"), "spec.runPolicy.backoffLimit")
     gang = [each for each in roles if each.role != "evaluator"]
     for each in roles:
         if each.restart_policy not in POLICIES:
@@ -41,26 +49,30 @@ def restart_policy(roles: Sequence[Replicas], policy: Json, notes: Notes) -> Jso
     kinds = {each.restart_policy for each in gang}
     if kinds == {"Never"}:
         notes.add(
-            "restartPolicy: Never",
+            gang[0].policy_field,
             "is spec.restartPolicy.maxRestarts: 0; raise it, and a failed program restarts from its backup. Lost and "
             "evicted pods are recreated in any case",
         )
         return {"maxRestarts": 0}
-    result: Json = {}
-    if limit is not None:
-        notes.add(
-            "spec.runPolicy.backoffLimit",
-            "is spec.restartPolicy.maxRestarts: an incident of the gang is one charge, and progress refills the budget",
-        )
-        result["maxRestarts"] = min(limit, LARGEST)
-    else:
-        notes.add(
-            "spec.runPolicy.backoffLimit",
-            f"is unset, no limit for a TFJob; here it is spec.restartPolicy.maxRestarts: {DEFAULT_MAX_RESTARTS}",
-        )
+    result = _budget(policy, kinds, defaults, notes)
     rules = [rule for each in gang for rule in _rules(each, len(kinds) == 1, notes)]
     distinct = [rule for number, rule in enumerate(rules) if rule not in rules[:number]]
     return result | ({"rules": distinct} if distinct else {})
+
+
+def _budget(policy: Json, kinds: set[str], defaults: Defaults, notes: Notes) -> Json:
+    """The largest number of restarts. A TFJob counts those of its roles with OnFailure and Always alone."""
+    where, ours = "spec.runPolicy.backoffLimit", "spec.restartPolicy.maxRestarts"
+    given = whole(policy.get("backoffLimit"), where)
+    limit = defaults.backoff_limit if given is None else given
+    if limit is None or not kinds & {"OnFailure", "Always"}:
+        ignored = "is left out: a TFJob ignores it under restartPolicy: ExitCode"
+        text = "is unset, no limit for a TFJob" if given is None else ignored
+        notes.add(where, f"{text}; here {ours} is {DEFAULT_MAX_RESTARTS}")
+        return {}
+    unset = "" if given is not None else f"is unset, {limit} for a TFJob of this version, and "
+    notes.add(where, f"{unset}is {ours}: an incident of the gang is one charge, and progress refills the budget")
+    return {"maxRestarts": min(limit, LARGEST)}
 
 
 def _rules(role: Replicas, alike: bool, notes: Notes) -> list[Json]:
@@ -68,16 +80,15 @@ def _rules(role: Replicas, alike: bool, notes: Notes) -> list[Json]:
     whose = {} if alike else {"role": role.role}
     if role.restart_policy == "ExitCode":
         notes.add(
-            "restartPolicy: ExitCode",
-            "is a rule that fails the job after codes 1 to 127; keep only the codes that no restart can help. "
-            "A TFJob ignores backoffLimit under this policy",
+            role.policy_field,
+            "is a rule that fails the job after codes 1 to 127; keep only the codes that no restart can help",
         )
         return [{"onExitCodes": list(range(1, 128)), **whose, "action": "FailJob"}]
     if role.restart_policy == "Never":
-        notes.add(f"{role.where}.restartPolicy", "Never is a rule that fails the job")
+        notes.add(role.policy_field, f"of {role.where} is a rule that fails the job")
         return [{**whose, "action": "FailJob"}]
     notes.add(
-        f"restartPolicy: {role.restart_policy}",
+        role.policy_field,
         "is the default: the whole gang restarts in its pods from the backup"
         + ("; a program that exited with 0 never runs again" if role.restart_policy == "Always" else ""),
     )
@@ -92,8 +103,8 @@ def _tell_evaluator(roles: Sequence[Replicas], notes: Notes) -> None:
             )
 
 
-def run_policy(policy: Json, gang_size: int, schedulers: set[str], gang_scheduler: str | None, notes: Notes) -> Json:
-    """spec.runPolicy of the job. `gang_size` counts the pods of a PodGroup, `schedulers` are those of the templates."""
+def run_policy(policy: Json, group: Group, defaults: Defaults, notes: Notes) -> Json:
+    """spec.runPolicy of the job."""
     result: Json = {}
     for name in ("ttlSecondsAfterFinished", "activeDeadlineSeconds"):
         value = whole(policy.get(name), f"spec.runPolicy.{name}")
@@ -103,22 +114,25 @@ def run_policy(policy: Json, gang_size: int, schedulers: set[str], gang_schedule
         notes.add("spec.runPolicy.activeDeadlineSeconds", "is enforced here, and its clock restarts with a resumed job")
     if policy.get("suspend") is not None:
         result["suspend"] = policy["suspend"]
-    if clean := _clean_pod_policy(policy.get("cleanPodPolicy"), notes):
+    if clean := _clean_pod_policy(policy.get("cleanPodPolicy"), defaults, notes):
         result["cleanPodPolicy"] = clean
     if (manager := policy.get("managedBy")) not in (None, THEIRS):
         result["managedBy"] = manager
-    if scheduling := _scheduling(policy.get("schedulingPolicy"), gang_size, schedulers, gang_scheduler, notes):
+    elif manager:
+        notes.add("spec.runPolicy.managedBy", f"{THEIRS} is left out: the default here is {OURS}")
+    if scheduling := _scheduling(policy.get("schedulingPolicy"), group, notes):
         result["scheduling"] = scheduling
     return result
 
 
-def _clean_pod_policy(value: object, notes: Notes) -> str:
+def _clean_pod_policy(value: object, defaults: Defaults, notes: Notes) -> str:
     found = str(value or "")
     if not found:
-        notes.add(
-            "spec.runPolicy.cleanPodPolicy",
-            "is unset: here pods that still run are deleted at the end, a TFJob keeps them (None)",
-        )
+        if defaults.clean_pod_policy != "Running":
+            notes.add(
+                "spec.runPolicy.cleanPodPolicy",
+                "is unset: here pods that still run are deleted at the end, a TFJob keeps them (None)",
+            )
         return ""
     for known in ("Running", "All", "None"):
         if found.lower() == known.lower():
@@ -126,21 +140,22 @@ def _clean_pod_policy(value: object, notes: Notes) -> str:
     raise UserError(f"spec.runPolicy.cleanPodPolicy: {found} is none of Running, All, None")
 
 
-def _scheduling(value: object, gang_size: int, schedulers: set[str], gang_scheduler: str | None, notes: Notes) -> Json:
+def _scheduling(value: object, gang: Group, notes: Notes) -> Json:
     where = "spec.runPolicy.schedulingPolicy"
     policy = mapping(value, where)
+    leave_out(policy, where, SCHEDULING, notes)
     result: Json = {"priorityClassName": policy["priorityClass"]} if policy.get("priorityClass") else {}
     if policy.get("minResources"):
         notes.add(f"{where}.minResources", "has no counterpart, and is left out: the group counts pods")
     asked = {name: policy[name] for name in ("minAvailable", "queue", "scheduleTimeoutSeconds") if policy.get(name)}
-    if not asked and gang_scheduler is None and not schedulers & {"volcano", "scheduler-plugins-scheduler"}:
+    if not asked and gang.scheduler is None and not gang.named & {"volcano", "scheduler-plugins-scheduler"}:
         return result
-    kind = _group_kind(asked, schedulers, gang_scheduler, notes)
+    kind = _group_kind(asked, gang, notes)
     group: Json = {"apiVersion": kind}
     if (least := whole(asked.get("minAvailable"), f"{where}.minAvailable")) is not None:
-        group["minAvailable"] = min(least, gang_size)
-        if least > gang_size:
-            notes.add(f"{where}.minAvailable", f"is {gang_size} instead of {least}: an evaluator is in no group")
+        group["minAvailable"] = min(least, gang.size)
+        if least > gang.size:
+            notes.add(f"{where}.minAvailable", f"is {gang.size} instead of {least}: an evaluator is in no group")
     for theirs, ours, having in (
         ("queue", "queue", VOLCANO),
         ("scheduleTimeoutSeconds", "timeoutSeconds", COSCHEDULING),
@@ -152,12 +167,12 @@ def _scheduling(value: object, gang_size: int, schedulers: set[str], gang_schedu
     return {**result, "podGroup": group}
 
 
-def _group_kind(asked: Json, schedulers: set[str], gang_scheduler: str | None, notes: Notes) -> str:
+def _group_kind(asked: Json, gang: Group, notes: Notes) -> str:
     """The PodGroup's API: a flag of the TFJob operator has it, so the job only hints at it."""
-    chosen = {"volcano": VOLCANO, "coscheduling": COSCHEDULING}.get(gang_scheduler or "")
+    chosen = {"volcano": VOLCANO, "coscheduling": COSCHEDULING}.get(gang.scheduler or "")
     if chosen is None:
         timed = "scheduleTimeoutSeconds" in asked and "queue" not in asked
-        chosen = COSCHEDULING if "scheduler-plugins-scheduler" in schedulers or timed else VOLCANO
+        chosen = COSCHEDULING if "scheduler-plugins-scheduler" in gang.named or timed else VOLCANO
         notes.add(
             "spec.runPolicy.schedulingPolicy",
             f"is a PodGroup of {chosen}: a TFJob does not name its gang scheduler; --gang-scheduler chooses it",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tftraining_client.tfjob.notes import Json, Notes
+from tftraining_client.tfjob.notes import Json, Notes, items, mapping, strings
 
 JOB, ROLE, INDEX = "tftraining.dev/job-name", "tftraining.dev/role", "tftraining.dev/index"
 # The labels of all versions of the TFJob operator.
@@ -37,7 +37,8 @@ def _renamed(value: Any, names: tuple[str, str], notes: Notes) -> Any:
 
 
 def _selector(selector: Json, names: tuple[str, str], notes: Notes) -> Json:
-    old, conditions = selector.get("matchLabels") or {}, selector.get("matchExpressions") or ()
+    old = mapping(selector.get("matchLabels"), "labelSelector.matchLabels")
+    conditions = items(selector.get("matchExpressions"), "labelSelector.matchExpressions")
     labels = {_label(key, notes): _value(key, value, names) for key, value in old.items() if key not in _OPERATOR}
     expressions = [_expression(each, names, notes) for each in conditions if each.get("key") not in _OPERATOR]
     if len(labels) + len(expressions) < len(old) + len(conditions):
@@ -48,7 +49,7 @@ def _selector(selector: Json, names: tuple[str, str], notes: Notes) -> Json:
 
 def _expression(expression: Json, names: tuple[str, str], notes: Notes) -> Json:
     key = expression.get("key")
-    values = [_value(key, value, names) for value in expression.get("values") or ()]
+    values = [_value(key, value, names) for value in strings(expression.get("values"), "matchExpressions[].values")]
     return {**expression, "key": _label(key, notes), **({"values": values} if values else {})}
 
 

@@ -11,8 +11,8 @@ import msgspec
 
 from tftraining_api.model.template import check_template
 from tftraining_client.errors import UserError
-from tftraining_client.tfjob.notes import Json, Notes, items, mapping
-from tftraining_client.tfjob.repeatability import unrepeatable
+from tftraining_client.tfjob.notes import Json, Notes, items, leave_out, mapping, strings, whole
+from tftraining_client.tfjob.repeatability import SHELLS, unrepeatable
 from tftraining_client.tfjob.replicas import Replicas
 from tftraining_client.tfjob.selectors import renamed_selectors
 
@@ -37,19 +37,19 @@ class RoleTemplate:
 
 
 def role_template(
-    replicas: Replicas, entrypoint: Sequence[str], renamed: tuple[str, str], notes: Notes
+    replicas: Replicas, entrypoint: Sequence[str] | None, renamed: tuple[str, str], notes: Notes
 ) -> RoleTemplate:
-    """Convert a role's template. `entrypoint` is that of the image, for a container without a command; `renamed` are
-    the names of the TFJob and of the new job."""
+    """Convert a role's template. `entrypoint` is that of the image, for a container without a command: empty if it has
+    none, None if it is unknown; `renamed` are the names of the TFJob and of the new job."""
     where = f"{replicas.where}.template"
     template = copy.deepcopy(replicas.template)
     try:
         check_template(template)
     except msgspec.ValidationError as error:
         raise UserError(f"{where}: {error}") from error
+    leave_out(template, where, ("metadata", "spec"), notes)
     spec = mapping(template.get("spec"), f"{where}.spec")
-    # The role's policy replaces it in a TFJob.
-    spec.pop("restartPolicy", None)
+    _leave_out_own(spec, where, notes)
     container = _training_container(items(spec.get("containers"), f"{where}.spec.containers"), where, notes)
     _set_command(container, entrypoint, where, notes)
     _drop_tf_config(container, where, notes)
@@ -87,24 +87,63 @@ def _training_container(containers: list[Json], where: str, notes: Notes) -> Jso
     return containers[0]
 
 
-def _set_command(container: Json, entrypoint: Sequence[str], where: str, notes: Notes) -> None:
-    """The launcher starts the program, so the command must be known."""
-    command, arguments = container.get("command") or [], container.get("args") or []
-    if not command and not entrypoint:
+def _leave_out_own(spec: Json, where: str, notes: Notes) -> None:
+    """The fields of a pod that the operator sets itself, and the old name of one."""
+    if spec.pop("restartPolicy", None):
+        notes.add(f"{where}.spec.restartPolicy", "is left out: that of the role decides, as in a TFJob")
+    for name in ("hostname", "subdomain"):
+        if spec.pop(name, None):
+            notes.add(f"{where}.spec.{name}", "is left out: the operator names the pods and their Service")
+    if account := spec.pop("serviceAccount", None):
+        spec["serviceAccountName"] = spec.get("serviceAccountName") or account
+        notes.add("serviceAccount", "is serviceAccountName, its present name")
+
+
+def _take_entrypoint(container: Json, entrypoint: Sequence[str] | None, where: str, notes: Notes) -> None:
+    """The command of a container that has none: its args if they are a whole command, otherwise the image's."""
+    arguments = _arguments(container, where)
+    without = entrypoint is not None and not entrypoint
+    prepares = bool(entrypoint) and not _starts_program(entrypoint or ())
+    if arguments and (without or (_starts_program(arguments) and not prepares)):
+        container["command"] = container.pop("args")
+        notes.add(
+            f"{where}.spec.containers[{CONTAINER}].args",
+            "is the command: for an image whose entrypoint prepares something, name that with --entrypoint",
+        )
+    elif entrypoint:
+        unknown = "" if arguments else ", without the arguments (CMD) of its image"
+        notes.add("--entrypoint", f"is the command of each container that had none{unknown}")
+        container["command"] = list(entrypoint)
+    else:
+        args = "; for an image without one write --entrypoint '', and its args are the command" if arguments else ""
         raise UserError(
             f"{where}: the container {CONTAINER} has no command, and the entrypoint of its image "
-            f"{container.get('image')} cannot be seen from here: name it with --entrypoint 'python train.py'"
+            f"{container.get('image')} cannot be seen from here: name it with --entrypoint 'python train.py'{args}"
         )
-    if not command:
-        notes.add("--entrypoint", "is the command of each container that had none")
-        container["command"] = list(entrypoint)
-    elif (plain := _without_shell(command, arguments)) is not None:
+
+
+def _arguments(container: Json, where: str) -> list[str]:
+    return strings(container.get("args"), f"{where}.spec.containers[{CONTAINER}].args")
+
+
+def _starts_program(words: Sequence[str]) -> bool:
+    """Whether the first word is an interpreter, which no image has a second time as its entrypoint."""
+    name = str(words[0]).rsplit("/", 1)[-1]
+    return name in SHELLS or re.fullmatch(r"python[\d.]*", name) is not None
+
+
+def _set_command(container: Json, entrypoint: Sequence[str] | None, where: str, notes: Notes) -> None:
+    """The launcher starts the program, so the command must be known."""
+    if not container.get("command"):
+        _take_entrypoint(container, entrypoint, where, notes)
+    command, arguments = container["command"], _arguments(container, where)
+    if (plain := _without_shell(command, arguments)) is not None:
         notes.add(
             f"{where}.spec.containers[{CONTAINER}].command",
             "is the program itself instead of a shell, so that a restart is warm (one to two seconds)",
         )
         container["command"] = plain
-    elif len(command) > 1 and command[0].rsplit("/", 1)[-1] in ("sh", "bash"):
+    elif len(command) > 1 and command[0].rsplit("/", 1)[-1] in SHELLS:
         notes.add(
             f"{where}.spec.containers[{CONTAINER}].command",
             "is a shell: a restart imports TensorFlow anew; with [python, train.py, …] a restart takes one to two "
@@ -146,8 +185,11 @@ def _take_port(container: Json, where: str, notes: Notes) -> int:
         container["ports"] = kept
     else:
         del container["ports"]
-    port = int(named[0].get("containerPort") or DEFAULT_PORT)
-    notes.add(f"{where}.spec.containers[{CONTAINER}].ports", f"{PORT_NAME} is the role's port, {port}")
+    at = f"{where}.spec.containers[{CONTAINER}].ports"
+    port = whole(named[0].get("containerPort"), f"{at}.containerPort") or DEFAULT_PORT
+    notes.add(at, f"{PORT_NAME} is the role's port, {port}")
+    known = ("name", "containerPort", *(("protocol",) if named[0].get("protocol") == "TCP" else ()))
+    leave_out(named[0], f"{at}[{PORT_NAME}]", known, notes, "is left out: the pods reach each other by their Service")
     return port
 
 
@@ -188,6 +230,8 @@ def _tell_rights(spec: Json, notes: Notes) -> None:
 
 def _metadata(metadata: Json, where: str, notes: Notes) -> Json:
     """The labels and annotations; names and owners are the operator's."""
+    known = ("labels", "annotations", "creationTimestamp")
+    leave_out(metadata, f"{where}.metadata", known, notes, "is left out: the operator makes the pods")
     annotations = dict(metadata.get("annotations") or {})
     for name in GROUP_ANNOTATIONS:
         if annotations.pop(name, None) is not None:

@@ -14,13 +14,13 @@ from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import Replica
 from tftraining_client.__main__ import main
 from tftraining_client.errors import UserError
-from tftraining_client.tfjob import Conversion, convert
+from tftraining_client.tfjob import Choices, Conversion, convert
 from tftraining_client.tfjob.policies import COSCHEDULING
 from tftraining_client.validation import validate
 
 
 def converted(name: str, gang_scheduler: str | None = None) -> Conversion:
-    return convert(tfjob(name), ENTRYPOINTS.get(name, ()), gang_scheduler)
+    return convert(tfjob(name), Choices(ENTRYPOINTS.get(name), gang_scheduler))
 
 
 def spec(name: str) -> dict[str, Any]:
@@ -96,7 +96,8 @@ def test_roles_keep_their_own_resources_ports_and_exit_codes() -> None:
     assert trains["ports"] == [{"name": "metrics", "containerPort": 9100}]
     (rule,) = found["restartPolicy"]["rules"]
     assert (rule["onExitCodes"], rule["action"]) == (list(range(1, 128)), "FailJob")
-    assert found["restartPolicy"]["maxRestarts"] == 4
+    # A TFJob ignores backoffLimit under ExitCode.
+    assert set(found["restartPolicy"]) == {"rules"} and "spec.runPolicy.backoffLimit" in fields("all-roles")
     expected = {"cleanPodPolicy": "Running", "ttlSecondsAfterFinished": 600, "activeDeadlineSeconds": 86400}
     assert found["runPolicy"] == expected
 
@@ -262,8 +263,136 @@ def test_a_file_without_a_tfjob_and_one_that_is_refused(tmp_path: Path, capsys: 
 
 def test_a_command_that_a_restart_cannot_repeat_is_named() -> None:
     raw = tfjob("workers")
-    (container,) = raw["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"]
-    container["command"], container["args"] = ["sh", "-c", "git clone x src && python src/train.py"], []
+    container(raw).update(command=["sh", "-c", "git clone x src && python src/train.py"], args=[])
     (told,) = [each.text for each in convert(raw).notes if "runs again" in each.text]
     assert told.startswith("`git clone x src` fails when it runs again")
     assert told.endswith("Write rm -rf of the directory before it, or spec.code.git")
+
+
+def container(raw: dict[str, Any]) -> dict[str, Any]:
+    (found,) = pod(raw)["containers"]
+    result: dict[str, Any] = found
+    return result
+
+
+ARGS = ["python", "bench.py", "--batch_size=32"]
+TRAIN = ("python", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("args", "entrypoint", "command", "rest"),
+    [
+        (ARGS, None, ARGS, None),
+        (ARGS, (), ARGS, None),
+        (ARGS, TRAIN, ARGS, None),
+        (ARGS, ("/usr/bin/tini", "--"), ["/usr/bin/tini", "--"], ARGS),
+        (["bench", "--fast"], (), ["bench", "--fast"], None),
+        (["--fast"], TRAIN, [*TRAIN], ["--fast"]),
+    ],
+)
+def test_args_are_the_command_of_an_image_without_entrypoint(
+    args: list[str], entrypoint: tuple[str, ...] | None, command: list[str], rest: list[str] | None
+) -> None:
+    raw = tfjob("workers")
+    del container(raw)["command"]
+    container(raw)["args"] = args
+    conversion = convert(raw, Choices(entrypoint))
+    (trains,) = conversion.job["spec"]["template"]["spec"]["containers"]
+    assert (trains["command"], trains.get("args")) == (command, rest)
+    assert any("is the command" in note.text for note in conversion.notes)
+
+
+@pytest.mark.parametrize(("args", "words"), [(["--fast"], "without one write --entrypoint ''"), ([], "train.py'$")])
+def test_args_that_begin_with_no_program_need_a_word(args: list[str], words: str) -> None:
+    raw = tfjob("workers")
+    del container(raw)["command"]
+    container(raw)["args"] = args
+    with pytest.raises(UserError, match=words):
+        convert(raw)
+
+
+def two_claims(*options: str, paths: tuple[str, str] = ("/a", "/b"), **env: str) -> dict[str, Any]:
+    """A TFJob with the claims `one` and `two`, and what its program is told."""
+    raw = tfjob("workers")
+    container(raw).update(
+        command=["python", "train.py", *options],
+        env=[{"name": name, "value": value} for name, value in env.items()],
+        volumeMounts=[{"name": name, "mountPath": path} for name, path in zip(("one", "two"), paths, strict=True)],
+    )
+    pod(raw)["volumes"] = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in ("one", "two")]
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "path"),
+    [
+        (two_claims("--data_dir=/a", "--model_dir=/b/run1"), "/b"),
+        (two_claims("--input", "/a/train", "--checkpoints", "/b"), "/b"),
+        (two_claims("--model_dir=/a/run", "--data_dir=/b"), "/a"),
+        (two_claims(MODEL_DIR="/b"), "/b"),
+        (two_claims("--data=/a"), "/b"),
+        (two_claims("/b/first"), "/b"),
+        (two_claims("--workdir=/b"), "/b"),
+        (two_claims(paths=("/data", "/output")), "/output"),
+        (two_claims(paths=("/mnt/x", "/results")), "/results"),
+        (two_claims("--data=/datasets", paths=("/datasets", "/mnt/x")), "/mnt/x"),
+    ],
+)
+def test_of_two_claims_the_one_with_the_results_is_the_storage(raw: dict[str, Any], path: str) -> None:
+    conversion = convert(raw)
+    found = conversion.job["spec"]
+    assert found["storage"]["mountPath"] == path
+    (told,) = [note.text for note in conversion.notes if note.field == f"volumes[] at {path}"]
+    (stays,) = found["template"]["spec"]["containers"][0]["volumeMounts"]
+    assert f"{stays['name']} at {stays['mountPath']} stays a volume" in told
+
+
+def test_the_user_names_the_storage_where_nothing_tells_it() -> None:
+    for raw in (two_claims(), two_claims("--model_dir=/a", "--log_dir=/b"), two_claims(paths=("/data", "/images"))):
+        with pytest.raises(UserError, match=r"one at /\w+, two at /\w+: name the path of one with --storage /"):
+            convert(raw)
+    assert convert(two_claims(), Choices(storage="/b/")).job["spec"]["storage"]["mountPath"] == "/b"
+    with pytest.raises(UserError, match=r"no volume at --storage /c is mounted .* there is one at /a, two at /b"):
+        convert(two_claims(), Choices(storage="/c"))
+
+
+def test_the_old_name_of_the_service_account_is_told_as_the_new_one() -> None:
+    raw = tfjob("workers")
+    pod(raw)["serviceAccount"] = "editor"
+    conversion = convert(raw)
+    template = conversion.job["spec"]["template"]["spec"]
+    assert (template["serviceAccountName"], "serviceAccount" in template) == ("editor", False)
+    assert {"serviceAccount", "serviceAccountName"} <= {note.field for note in conversion.notes}
+
+
+@pytest.mark.parametrize(
+    ("version", "policy", "restarts", "told"),
+    [
+        ("v1alpha2", "Always", None, set()),
+        ("v1beta1", "Never", 0, set()),
+        ("v1beta2", "Never", 0, set()),
+        ("v1", "Never", 0, {"spec.runPolicy.cleanPodPolicy"}),
+    ],
+)
+def test_the_defaults_are_those_of_the_version(version: str, policy: str, restarts: int | None, told: set[str]) -> None:
+    raw = tfjob("workers")
+    raw["apiVersion"] = f"kubeflow.org/{version}"
+    del raw["spec"]["runPolicy"], replica(raw)["Worker"]["restartPolicy"]
+    conversion = convert(raw)
+    names = {note.field for note in conversion.notes}
+    assert f"restartPolicy, unset: {policy}" in names and names & {"spec.runPolicy.cleanPodPolicy"} == told
+    assert conversion.job["spec"].get("restartPolicy", {}).get("maxRestarts") == restarts
+
+
+def test_the_old_default_of_the_backoff_limit_is_kept() -> None:
+    raw = tfjob("workers")
+    raw["apiVersion"] = "kubeflow.org/v1beta2"
+    replica(raw)["Worker"]["restartPolicy"] = "OnFailure"
+    assert convert(raw).job["spec"]["restartPolicy"] == {"maxRestarts": 6}
+
+
+def test_the_port_of_the_node_is_told() -> None:
+    raw = tfjob("workers")
+    container(raw)["ports"] = [{"name": "tfjob-port", "containerPort": 2222, "hostPort": 30000, "protocol": "TCP"}]
+    fields = [note.field.rpartition(".")[2] for note in convert(raw).notes]
+    assert ("hostPort" in fields, "protocol" in fields) == (True, False)
