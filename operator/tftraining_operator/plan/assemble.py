@@ -168,13 +168,15 @@ def _running(context: Context, draft: Draft) -> Status:
 
 
 def _who_trains(draft: Draft) -> str:
-    """`3 replicas training`, and the members that have finished before the others."""
+    """`3 replicas training`, and the members that have finished before the others, or but for a thread."""
     gang = draft.gang
     finished = frozenset(draft.report.finished if draft.report is not None else ())
     done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in finished]
     size = len(gang.wanted) - len(done)
     message = f"{size} replica{'s' * (size != 1)} training"
-    return f"{message}; {first_three(done)} {'has' if len(done) == 1 else 'have'} finished" if done else message
+    message += f"; {first_three(done)} {'has' if len(done) == 1 else 'have'} finished" if done else ""
+    lingering = list(draft.report.lingering if draft.report is not None else ())
+    return message + (f"; a thread of the finished program still runs in {first_three(lingering)}" if lingering else "")
 
 
 def _short_of(context: Context, draft: Draft) -> Status:

@@ -25,6 +25,7 @@ _COUNTS = (
     "checkpoint",
     "fit_start",
     "first_fit_start",
+    "main_exit",
 )
 _METRICS_PLACE = ("metrics_step", "metrics_epoch")
 _TIMES = ("first_step_time", "last_step_time")
@@ -39,9 +40,11 @@ class Snapshot:
     `epoch` is the present epoch, counted from 1 as Keras prints it; `step` the steps of the program so far, which only
     rise. A `fit` counts its own from `fit_start` on, the steps of the program's earlier ones. `connecting`: the program
     waits for its peers, in a call of TensorFlow. `first_epoch` and `first_step` are the epochs and steps finished
-    before this round, in a `fit` that counts from `first_fit_start` on. `checkpoint` is the step of the last checkpoint
-    that this round saved or resumed from. The metrics are those of `metrics_step` and `metrics_epoch`, and were
-    reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds, `updated` and `metrics_time` are CLOCK_REALTIME.
+    before this round, in a `fit` that counts from `first_fit_start` on. `main_exit`: the main thread of the program has
+    ended, other threads still run, and the program will have this exit code. `checkpoint` is the step of the last
+    checkpoint that this round saved or resumed from. The metrics are those of `metrics_step` and `metrics_epoch`, and
+    were reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds, `updated` and `metrics_time` are
+    CLOCK_REALTIME.
     """
 
     epoch: int | None = None
@@ -62,6 +65,7 @@ class Snapshot:
     metrics_time: float | None = None
     fit_start: int = 0
     first_fit_start: int = 0
+    main_exit: int | None = None
 
 
 def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
@@ -67,6 +68,15 @@ def test_a_job_whose_launcher_cannot_be_reached_runs_by_its_pods_readiness() -> 
 def test_a_job_that_fails_by_a_lost_pod_counts_it_no_longer() -> None:
     cluster = running(a_launched_job().max_restarts(0)).exit("worker-1").run()
     assert (cluster.status.phase, cluster.status.ready) == ("Failed", "1/2")
+
+
+def test_a_program_that_has_finished_but_for_a_thread_is_named() -> None:
+    cluster = running()
+    assert cluster.launcher_report is not None
+    report = msgspec.structs.replace(cluster.launcher_report.report, lingering=("worker-1",))
+    cluster.launcher_report = msgspec.structs.replace(cluster.launcher_report, report=report)
+    words = "2 replicas training; a thread of the finished program still runs in worker-1"
+    assert cluster.settle().status.message == words
 
 
 # --- restarts in place

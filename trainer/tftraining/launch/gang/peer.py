@@ -32,6 +32,7 @@ class Peer:
     pid: int | None = None
     stuck_seconds: float = 0.0
     sees_no_gpu: bool = False  # TensorFlow sees none of the GPUs that its container requests
+    lingers: bool = False  # the main thread of its program has ended long ago, other threads have not
     leaving: bool = False
     left_cleanly: bool = False  # it disconnected after it reported that its program does not run
     predecessor_seen_at: float = -math.inf  # the last frame of an earlier launcher, whose program may still run
@@ -89,7 +90,7 @@ class Peer:
         self.progress = Snapshot()
         self.backup = None
         self.exit = None
-        self.is_spoilt = False
+        self.is_spoilt = self.lingers = False
 
     def record_heartbeat(self, frame: Mapping[str, Any], now: float) -> None:
         """Take a heartbeat; TypeError or ValueError if the frame is invalid."""
@@ -100,7 +101,8 @@ class Peer:
         self.mode = str(frame["mode"])
         self.pid = frame["pid"]
         self.stuck_seconds = float(frame["stuck"])
-        self.sees_no_gpu = bool(frame.get("noGpu"))  # older launchers do not send it
+        self.sees_no_gpu = bool(frame.get("noGpu"))  # older launchers send neither this
+        self.lingers = bool(frame.get("lingers"))  # nor this
         self._record_backup(frame)
         self._record_progress(frame["progress"], now)
 
@@ -113,10 +115,9 @@ class Peer:
         self.is_spoilt = bool(frame.get("spoilt"))
 
     def watched_program(self) -> WatchedProgram:
-        """The input of the watchdog."""
-        return WatchedProgram(
-            self.name, self.has_reported or self.progress.connecting, self.started_at, self.progress, self.stuck_seconds
-        )
+        """The input of the watchdog. A program that has finished may take its time to end."""
+        is_watched = (self.has_reported or self.progress.connecting) and self.progress.main_exit != 0
+        return WatchedProgram(self.name, is_watched, self.started_at, self.progress, self.stuck_seconds)
 
     def _record_copies(self, incarnation: str, frame: Mapping[str, Any]) -> None:
         """Take the copies of a hello, and how others can fetch them. What a launcher holds when it first joins may come

@@ -19,6 +19,7 @@ from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.roles import is_outside_gang
 
 SLOW_START = "SlowStart"  # the reason of a gang that does not train at the start deadline, and has asked for none
+MOST_NAMES = 16  # of the members in a list that the operator shortens for people
 START = "Start"  # the source of a round that has found neither a copy nor a checkpoint
 _COPIES = {MEMORY: "memory", PEER: "the memory of another member"}  # where a round has found its copy
 
@@ -112,6 +113,7 @@ def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
         "missing": coordinator.rounds.missing if coordinator.decisions.result is None else [],
         "gang": {"size": len(coordinator.membership.trainers), "full": coordinator.membership.full_size},
         "finished": _finished(coordinator),
+        "lingering": _lingering(coordinator),
         "noGpu": [
             peer.name for peer in coordinator.membership.peers.values() if peer.sees_no_gpu and peer.is_connected
         ],
@@ -159,7 +161,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
             message = f"{message}; {summarize_names(early)} exited with code 0 before the others had started"
         return "Starting", "ProgramsStarted", message
     reason, message = _training_reason(coordinator)
-    return "Training", reason, message + _finished_clause(coordinator)
+    return "Training", reason, message + _finished_clause(coordinator) + _lingering_clause(coordinator)
 
 
 def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
@@ -175,6 +177,17 @@ def _finished_clause(coordinator: Coordinator) -> str:
     """A clause that names the members whose programs have finished before the others; "" for none."""
     names = _finished(coordinator)
     return f"; {summarize_names(names)} {'has' if len(names) == 1 else 'have'} finished" if names else ""
+
+
+def _lingering_clause(coordinator: Coordinator) -> str:
+    """A clause that names the members whose programs have finished, but for a thread; "" for none."""
+    names = _lingering(coordinator)
+    return f"; a thread of the finished program still runs in {summarize_names(names)}" if names else ""
+
+
+def _lingering(coordinator: Coordinator) -> list[str]:
+    running = [peer for peer in coordinator.membership.members if peer.state == "running"]
+    return [peer.name for peer in running if peer.lingers][:MOST_NAMES]
 
 
 def _finished(coordinator: Coordinator) -> list[str]:

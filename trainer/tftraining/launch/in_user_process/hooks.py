@@ -70,12 +70,13 @@ def arm() -> None:
 
 
 def _arm() -> None:
-    from . import cache_hook, gpu_hook, iterator_release, keras_hook, leader_hook  # noqa: PLC0415
+    from . import cache_hook, gpu_hook, iterator_release, keras_hook, leader_hook, main_thread  # noqa: PLC0415
     from .keras3 import patches  # noqa: PLC0415
 
     iterator_release.install()
     if page := _environment.get(PROGRESS):
         cache_hook.install(page)
+        main_thread.install(page)
     own = tracker()
     keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
     patches.install(_environment)

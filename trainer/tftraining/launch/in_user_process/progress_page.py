@@ -27,8 +27,9 @@ STARTS = struct.Struct("<2q")  # the steps of the fits before the present one, a
 GPUS = struct.Struct("<q")  # how many GPUs TensorFlow lists, plus 1; 0 if unknown
 CHECKPOINT = struct.Struct("<q")  # the step of the newest reported checkpoint, plus 1; 0 for none
 CHANGED = struct.Struct("<48s")  # the environment variable whose change requires a plain start
+MAIN_THREAD = struct.Struct("<qq")  # the process whose main thread has ended, and the exit code that it will have
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, CONNECTING_AT, NUMBERS_AT = 8, 16, 32, 64
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, MAIN_THREAD_AT, NUMBERS_AT = 8, 16, 32, 40, 64
 METRICS_AT, STARTS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 152, 176, 192, 200, 208
 LENGTH_AT, TEXT_AT = 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
@@ -85,6 +86,10 @@ class PageWriter:
     def record_connecting(self, begun: bool) -> None:
         """Note that this process connects to its peers (`begun`), or has connected."""
         self._map[CONNECTING_AT] = int(begun)
+
+    def record_main_thread_end(self, code: int) -> None:
+        """Note that the main thread of this process has ended, and its exit code if no other thread changes it."""
+        MAIN_THREAD.pack_into(self._map, MAIN_THREAD_AT, os.getpid(), code)
 
     def record_checkpoint(self, step: int) -> None:
         """Note that a checkpoint of that step is complete."""

@@ -28,6 +28,12 @@ def register_handler(path: str, instead: bool = False) -> None:
         os.close(fd)
 
 
+def answers(path: str) -> bool:
+    """Whether this process answers the signal."""
+    with open(path, "rb", buffering=0) as page:
+        return int.from_bytes(os.pread(page.fileno(), SIZE, AT), "little", signed=True) == os.getpid()
+
+
 def is_alive(pid: int) -> bool:
     """Whether the process exists."""
     try:

@@ -47,6 +47,7 @@ from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     leftovers,
     legacy_keras,
     long_tf_config,
+    main_thread,
     module_sources,
     proctitle,
     progress_page,
@@ -367,7 +368,8 @@ try:
         runpy._run_module_as_main(_program.target)  # type: ignore[attr-defined]
     else:
         exec(_program.compile_script(), sys.modules["__main__"].__dict__)
-except SystemExit:
+except SystemExit as _end:
+    main_thread.note_exit(_end.code)
     raise
 except BaseException:
     sys.excepthook = functools.partial(_without_our_frame, sys.excepthook)

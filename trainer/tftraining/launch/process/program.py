@@ -61,6 +61,7 @@ class Program:
         self.is_idle = True  # no process of the program runs
         self._starting: asyncio.Future[None] | None = None
         self._abort = asyncio.Event()
+        self._main_exit: int | None = None  # the exit code of a program that is ended because its main thread has
         self._closed = False
 
     @property
@@ -156,6 +157,11 @@ class Program:
         if self._process is not None:
             self._process.signal(number)
 
+    def end_as_its_main_thread(self, code: int) -> None:
+        """Kill the program, whose main thread has ended: it ends with that exit code, as without its other threads."""
+        self._main_exit = code
+        self.signal(signal.SIGKILL)
+
     def dump_stacks(self) -> None:
         """Make the program write every thread's stack to its stderr; works for a Python process with our hooks."""
         page_fd = self._page_fd if self.pid is not None else None
@@ -200,6 +206,7 @@ class Program:
 
     async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
         self._output.begin_round()
+        self._main_exit = None
         self.is_idle = False
         try:
             if deadline != math.inf:
@@ -260,6 +267,7 @@ class Program:
     def _make_exit(self, status: int, kills: int | None) -> Exit:
         """How the program ended; `kills` is the kernel's count of out-of-memory kills at the program's start."""
         lines, exception = self._output.lines(), self._output.exception()
+        status = status if self._main_exit is None else self._main_exit << 8
         return exit_of(status, lines, oom.has_risen(kills, oom.count_kills()), exception)
 
     def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:

@@ -75,9 +75,9 @@ def _decode(data: bytes) -> Snapshot:
     step, epoch, epochs, per_epoch, first_step, first_epoch, count, *times = page.NUMBERS.unpack_from(
         data, page.NUMBERS_AT
     )
-    connecting = bool(data[page.CONNECTING_AT])
+    connecting, main_exit = bool(data[page.CONNECTING_AT]), _main_exit(data)
     if not page.PIDS.unpack_from(data, page.PIDS_AT)[0]:
-        return Snapshot(connecting=connecting)
+        return Snapshot(connecting=connecting, main_exit=main_exit)
     metrics_step, metrics_epoch, metrics_time = page.METRICS.unpack_from(data, page.METRICS_AT)
     fit_start, first_fit_start = page.STARTS.unpack_from(data, page.STARTS_AT)
     first_time, last_time, updated, rate = (t if math.isfinite(t) and t > 0 else None for t in times)
@@ -101,8 +101,16 @@ def _decode(data: bytes) -> Snapshot:
         fit_start=max(0, fit_start),
         first_fit_start=max(0, first_fit_start),
         connecting=connecting,
+        main_exit=main_exit,
         checkpoint=_number_or_none(page.CHECKPOINT.unpack_from(data, page.CHECKPOINT_AT)[0] - 1),
     )
+
+
+def _main_exit(data: bytes) -> int | None:
+    """The exit code of a program whose main thread has ended; None while that runs, or if another process answers for
+    the program by now."""
+    pid, code = page.MAIN_THREAD.unpack_from(data, page.MAIN_THREAD_AT)
+    return int(code) & 0xFF if pid and pid == page.PIDS.unpack_from(data, page.PIDS_AT)[1] else None
 
 
 def _may_resume(data: bytes, restored: float) -> bool:

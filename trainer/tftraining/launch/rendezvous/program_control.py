@@ -24,9 +24,10 @@ from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.in_user_process import legacy_keras
+from tftraining.launch.process.main_thread_end import MainThreadEnd
 from tftraining.launch.process.process_state import StuckDetector
 from tftraining.launch.process.program import Program
-from tftraining.launch.progress import has_reports, to_frame
+from tftraining.launch.progress import Snapshot, has_reports, to_frame
 from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
 from tftraining.launch.rendezvous.protocol import Frame, ProtocolError
@@ -65,6 +66,7 @@ class ProgramControl:
         self._stopping = False
         self._has_ended = asyncio.Event()  # the program of this round
         self._stuck_detector = StuckDetector()
+        self._main_thread_end = MainThreadEnd(settings.policy.termination_grace_seconds)
         self._starts, self._has_reported = Starts(), False  # of the program in this pod
         self._sees_no_gpu = False  # TensorFlow sees none of the GPUs that the container requests
 
@@ -152,6 +154,7 @@ class ProgramControl:
         self.state, self.started_at, self.exit, self.stopped_at = "running", time.monotonic(), None, None
         self._stopping = False
         self._has_ended.clear()
+        self._main_thread_end = MainThreadEnd(self.settings.policy.termination_grace_seconds)
         deadline = self._chief.lease_deadline if self.settings.in_gang else math.inf
         environment = self._round_environment(number, order)
         await self.program.start(environment, lambda program_exit: self._handle_exit(number, program_exit), deadline)
@@ -213,11 +216,14 @@ class ProgramControl:
 
     def send_heartbeat(self, now: float) -> None:
         """Send the state of the program."""
-        pid, mode = self.program.pid, self.program.mode
-        stuck, progress = self._stuck_detector.stuck_seconds(pid, now), to_frame(self.program.snapshot(), now)
+        pid, mode, snapshot = self.program.pid, self.program.mode, self.program.snapshot()
+        stuck, progress = self._stuck_detector.stuck_seconds(pid, now), to_frame(snapshot, now)
         self._check_gpus()
+        if self.state == "running":
+            self._check_main_thread(snapshot, now)
         prepared, no_gpu = self.program.is_prepared, self._sees_no_gpu
         state: Frame = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": prepared, "noGpu": no_gpu}
+        state["lingers"] = self._main_thread_end.lingers
         state |= self._backup_field()
         self._send(type="beat", t=now, round=self.round, progress=progress, **state)
 
@@ -242,6 +248,17 @@ class ProgramControl:
             self._record_start(program_exit)
             self.state, self.exit = "done", program_exit
             self.send_exit()
+
+    def _check_main_thread(self, snapshot: Snapshot, now: float) -> None:
+        """End a program that has failed, but for a thread that keeps it alive; a program that only serves others may
+        do so on."""
+        gang, lingered = self.settings.gang, self._main_thread_end.lingers
+        over = self._main_thread_end.is_over(snapshot, now) and not only_serves(gang.me, gang, snapshot)
+        if over and self.program.pid is not None:
+            self.program.log("tftraining: the program has failed, and a thread keeps its process alive: ending it")
+            self.program.end_as_its_main_thread(snapshot.main_exit or 1)
+        elif self._main_thread_end.lingers and not lingered:
+            self.program.log("tftraining: the program has finished; a thread of it still runs")
 
     def _check_gpus(self) -> None:
         """Check whether TensorFlow sees none of the GPUs that the container requests. The previous round's answer
