@@ -95,7 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        print(f"tftj: {error.summary if isinstance(error, JobFailed) else error}", file=sys.stderr)
+        from tftraining_client.visible import visible
+
+        print(f"tftj: {visible(error.summary if isinstance(error, JobFailed) else str(error))}", file=sys.stderr)
         if isinstance(error, JobFailed):
             from tftraining_client.commands.output import hint
 

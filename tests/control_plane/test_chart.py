@@ -76,6 +76,16 @@ def test_a_namespaced_operator_has_no_permission_elsewhere(control_plane: Contro
     assert [what for what in ALLOWED if can_i(control_plane, kubeconfig, what, OPERATOR_NAMESPACE)] == []
 
 
+def test_the_operator_may_mount_any_secret_of_a_watched_namespace(control_plane: ControlPlane, namespace: str) -> None:
+    # docs/security.md says so: Kubernetes has no permission for pods without it.
+    control_plane.kubectl("create", "secret", "generic", "other", "--namespace", namespace, "--from-literal=key=value")
+    volumes = [{"name": "other", "secret": {"secretName": "other"}}]
+    spec = {"containers": [{"name": "c", "image": "i"}], "volumes": volumes, "automountServiceAccountToken": False}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reader", "namespace": namespace}, "spec": spec}
+    flags = (f"--kubeconfig={operator_kubeconfig(control_plane)}", "create", "--dry-run=server", "--filename=-")
+    assert "pod/reader created" in control_plane.kubectl(*flags, stdin=json.dumps(pod))
+
+
 MONITORS = ("podmonitors", "servicemonitors", "prometheusrules")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.commands.next_commands import next_commands
-from tftraining_client.commands.output import hint, print_object, resource_name
+from tftraining_client.commands.output import hint, print_object, resource_name, say
 
 
 async def wait(
@@ -20,7 +20,7 @@ async def wait(
     if output is not None:
         print_object(job.raw, output)
         return 0
-    print(f"{resource_name(job.name)}: {job.phase}" + (f", epoch {job.epoch}" if job.epoch else ""))
+    say(f"{resource_name(job.name)}: {job.phase}" + (f", epoch {job.epoch}" if job.epoch else ""))
     hint(*next_commands(job))
     return 0
 
@@ -51,7 +51,7 @@ async def scale(client: AsyncClient, name: str, replicas: int, output: str | Non
     """Change the number of workers; the exit code."""
     await client.scale(name, replicas)
     if output in (None, "name"):  # without a request that may fail when the change is made
-        print(resource_name(name) + ("" if output else f" scaled to {replicas} workers"))
+        say(resource_name(name) + ("" if output else f" scaled to {replicas} workers"))
         if output is None:
             hint(f"status {name} --watch")
     else:
@@ -63,7 +63,7 @@ async def delete(client: AsyncClient, names: Sequence[str], wait: bool, output: 
     """Delete the jobs; the exit code."""
     for name in names:
         await client.delete(name, wait=wait)
-        print(resource_name(name) + ("" if output else " deleted"), flush=True)
+        say(resource_name(name) + ("" if output else " deleted"))
     if output is None:
         hint("list")
     return 0
@@ -74,5 +74,5 @@ def _tell(job: Job, done: str, output: str | None, *commands: str) -> None:
     if output is not None:
         print_object(job.raw, output)
         return
-    print(f"{resource_name(job.name)} {done}")
+    say(f"{resource_name(job.name)} {done}")
     hint(*commands)

@@ -1,13 +1,12 @@
 """`tftj convert`: the TFTrainingJob of a TFJob on standard output, a note for each difference on standard error."""
 
-import json
 import shlex
 from collections.abc import Sequence
 
 import yaml
 
 from tftraining_client.cluster.async_client import AsyncClient
-from tftraining_client.commands.output import hint_lines, note
+from tftraining_client.commands.output import hint_lines, note, print_json, say
 from tftraining_client.errors import UserError
 from tftraining_client.manifest import read_documents
 from tftraining_client.tfjob import KIND, Choices, convert, is_tfjob
@@ -49,10 +48,10 @@ async def convert_from_cluster(client: AsyncClient, name: str, choices: Choices,
 def print_jobs(jobs: Sequence[Json], output: str | None) -> int:
     """Print the jobs as YAML, JSON or names; the exit code."""
     if output == "name":
-        print("\n".join(str(job["metadata"]["name"]) for job in jobs))
+        say("\n".join(str(job["metadata"]["name"]) for job in jobs))
     elif output == "json":
         document = jobs[0] if len(jobs) == 1 else {"apiVersion": "v1", "kind": "List", "items": list(jobs)}
-        print(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
     else:
         text = yaml.safe_dump_all(jobs, sort_keys=False, allow_unicode=True, default_flow_style=None, width=WIDTH)
         print(text, end="")

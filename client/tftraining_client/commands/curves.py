@@ -7,6 +7,7 @@ from datetime import datetime
 
 from tftraining_client.errors import UserError
 from tftraining_client.history import History, Point, RestartMark
+from tftraining_client.visible import visible_line
 
 SIGNIFICANT = 5
 
@@ -73,12 +74,12 @@ def curves_of(job: str, history: History, wanted: Sequence[str] = (), limit: int
         )
     for name in wanted:
         if name not in known:
-            raise UserError(f"{job} has no metric {name!r}; there are: {', '.join(map(printable, known))}")
+            raise UserError(f"{job} has no metric {name!r}; there are: {', '.join(map(visible_line, known))}")
     names = list(wanted) or list(known)[:limit]
     axis, start = _axis(known), min(seconds_of(points[0]) for points in known.values())
     curves = tuple(
         Curve(
-            printable(name),
+            visible_line(name),
             tuple(_x(point, axis, start) for point in known[name]),
             tuple(point.value for point in known[name]),
         )
@@ -86,11 +87,11 @@ def curves_of(job: str, history: History, wanted: Sequence[str] = (), limit: int
     )
     every = sorted({(seconds_of(point), _x(point, axis, start)) for name in names for point in known[name]})
     restarts = tuple(
-        Restart(_place(mark, axis, start, every), printable(mark.time), printable(mark.reason))
+        Restart(_place(mark, axis, start, every), visible_line(mark.time), visible_line(mark.reason))
         for mark in history.restarts
     )
-    omitted = tuple(printable(name) for name in known if name not in names and not wanted)
-    return Curves(printable(job), axis, curves, restarts, omitted)
+    omitted = tuple(visible_line(name) for name in known if name not in names and not wanted)
+    return Curves(visible_line(job), axis, curves, restarts, omitted)
 
 
 def _axis(metrics: dict[str, list[Point]]) -> str:
@@ -132,11 +133,6 @@ def number(value: float) -> str:
     if float(value).is_integer() and abs(value) < 1e9:
         return str(int(value))
     return f"{value:.{SIGNIFICANT}g}"
-
-
-def printable(text: str) -> str:
-    """The text without control characters: metrics have the names that a program gives them."""
-    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def nice_ticks(low: float, high: float, most: int = 6) -> list[float]:

@@ -11,6 +11,7 @@ from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.connection import Connection
 from tftraining_client.commands.output import hint, is_terminal, print_raw
 from tftraining_client.validation.crd import custom_resource, fields
+from tftraining_client.visible import visible
 
 Result = Literal["ok", "warning", "failed"]
 COLOURS = {"ok": 32, "warning": 33, "failed": 31}
@@ -74,9 +75,9 @@ def check_lines(check: Check, coloured: bool) -> Iterator[str]:
     """The lines of a check."""
     word = f"{check.result:<7}"
     word = f"\x1b[{COLOURS[check.result]}m{word}\x1b[0m" if coloured else word
-    yield f"{word}  {check.text}"
+    yield f"{word}  {visible(check.text)}"
     if check.fix:
-        yield f"{'':7}  fix: {check.fix}"
+        yield f"{'':7}  fix: {visible(check.fix)}"
 
 
 async def checks(connection: Connection, namespace: str) -> AsyncIterator[Check]:

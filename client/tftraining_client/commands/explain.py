@@ -9,7 +9,7 @@ from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.commands.advice import advice
 from tftraining_client.commands.next_commands import next_commands
-from tftraining_client.commands.output import hint, print_raw
+from tftraining_client.commands.output import hint, print_raw, say
 from tftraining_client.commands.restart_text import restart_text
 
 WARNINGS = ("NoProgress", "NoGPU", INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, "Unreadable")
@@ -21,7 +21,7 @@ async def explain(client: AsyncClient, name: str, output: str | None) -> int:
     if output is not None:
         print_raw(as_object(job), output)
         return 0
-    print("\n".join(explanation(job, datetime.now(UTC))))
+    say("\n".join(explanation(job, datetime.now(UTC))))
     hint(*(each for each in next_commands(job) if not each.startswith("explain")))
     return 0
 

@@ -17,6 +17,7 @@ from tftraining_client.commands.output import (
     print_raw,
     print_table,
     resource_name,
+    say,
 )
 
 NAMESPACE = Column("NAMESPACE", rank=2)
@@ -37,7 +38,8 @@ async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, ou
     if output in ("json", "yaml"):
         print_raw(as_list(job.raw for job in jobs), output)
     elif output == "name":
-        print("".join(f"{resource_name(job.name)}\n" for job in jobs), end="")
+        for job in jobs:
+            say(resource_name(job.name))
     elif jobs:
         print_table(*job_table(jobs, all_namespaces, output == "wide", datetime.now(UTC)))
         hint("status JOB --watch", "logs JOB --follow")

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from tftraining_api.model.names import API_VERSION, GROUP, KIND
+from tftraining_client.visible import escaped_json, visible, visible_line
 
 PHASES = {"Running": "green", "Succeeded": "green", "Failed": "red", "Restarting": "yellow", "Suspended": "magenta"}
 GAP = 3
@@ -34,6 +35,7 @@ Cell = tuple[str, str]
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int | None) -> list[list[Cell]]:
     """The lines of a table, each a list of texts with their styles; `width` None is that of a pipe: unlimited."""
+    rows = [[(visible_line(text), style) for text, style in row] for row in rows]
     shown = list(range(len(columns)))
     widths = [max([len(column.title), *(len(row[place][0]) for row in rows)]) for place, column in enumerate(columns)]
     while width is not None and _least(columns, widths, shown) > width and any(columns[each].rank for each in shown):
@@ -81,10 +83,20 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
     console.print(Text("\n").join(lines), soft_wrap=True)
 
 
+def say(text: str) -> None:
+    """Print text about the objects of a cluster, whose control characters are shown."""
+    print(visible(text), flush=True)
+
+
+def print_json(document: Any) -> None:
+    """Print JSON that is valid and safe on a terminal."""
+    print(escaped_json(json.dumps(document, indent=2, ensure_ascii=False)))
+
+
 def print_raw(document: Mapping[str, Any], output: str) -> None:
     """Print an object as JSON or YAML."""
     if output == "json":
-        print(json.dumps(document, indent=2, ensure_ascii=False))
+        print_json(document)
     else:
         print(yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True), end="")
 
@@ -92,7 +104,7 @@ def print_raw(document: Mapping[str, Any], output: str) -> None:
 def print_object(raw: Mapping[str, Any], output: str) -> None:
     """Print a job as JSON or YAML, or its name."""
     if output == "name":
-        print(resource_name(raw["metadata"]["name"]), flush=True)
+        say(resource_name(raw["metadata"]["name"]))
     else:
         print_raw(complete(raw), output)
 
@@ -119,7 +131,7 @@ def is_terminal() -> bool:
 
 def note(text: str) -> None:
     """Print a message beside the output, on standard error."""
-    print(f"tftj: {text}", file=sys.stderr, flush=True)
+    print(f"tftj: {visible(text)}", file=sys.stderr, flush=True)
 
 
 _scope = ""
@@ -140,7 +152,7 @@ def hint(*commands: str) -> None:
 def hint_lines(*lines: str) -> None:
     """Print the next useful lines for the shell, on a terminal only."""
     if is_terminal():
-        print(f"next: {'; '.join(lines)}", file=sys.stderr)
+        print(f"next: {visible('; '.join(lines))}", file=sys.stderr)
 
 
 def age(since: datetime, now: datetime | None = None) -> str:

@@ -11,7 +11,7 @@ from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.snapshot import Snapshot
 from tftraining_client.commands.next_commands import next_commands
-from tftraining_client.commands.output import hint, is_terminal, print_object
+from tftraining_client.commands.output import hint, is_terminal, print_object, say
 
 # As wide as no line of a tree: in a pipe nothing is wrapped.
 PIPE_WIDTH = 4000
@@ -58,7 +58,7 @@ async def _lines(snapshots: AsyncGenerator[Snapshot, None]) -> int:
     before = ""
     async for snapshot in snapshots:
         if (line := change_line(snapshot.job)) != before:
-            print(line, flush=True)
+            say(line)
             before = line
         if snapshot.job.finished:
             return 0 if snapshot.job.succeeded else 1

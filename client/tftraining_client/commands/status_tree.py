@@ -6,8 +6,9 @@ from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
+from rich.style import Style
 from rich.table import Table
-from rich.text import Text
+from rich.text import Text as RichText
 from rich.tree import Tree
 
 from tftraining_client.cluster.models import Event, Job, Pod
@@ -16,10 +17,22 @@ from tftraining_client.commands.output import PHASES, age
 from tftraining_client.commands.restart_text import restart_text
 from tftraining_client.local.display import BAR, fraction
 from tftraining_client.local.timeline import progress_text
+from tftraining_client.visible import visible
 
 SHOWN_PODS = 16
 SHOWN_EVENTS = 5
 POD_PHASES = {**PHASES, "Terminating": "yellow", "Pending": "cyan"}
+
+
+class Text(RichText):
+    """Text of the cluster, with its control characters shown."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **options: Any) -> None:
+        super().__init__(visible(text), style, **options)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> RichText:
+        """Add text."""
+        return super().append(visible(text) if isinstance(text, str) else text, style)
 
 
 def status_tree(snapshot: Snapshot, now: datetime, wide: bool = False) -> RenderableType:
@@ -45,7 +58,7 @@ def status_tree(snapshot: Snapshot, now: datetime, wide: bool = False) -> Render
     return tree
 
 
-def _head(job: Job, now: datetime) -> Text:
+def _head(job: Job, now: datetime) -> RichText:
     text = Text.assemble((job.name, "bold"), "  ", (job.phase, PHASES.get(job.phase, "cyan")))
     if job.status.ready:
         text.append(f"  {job.status.ready} ready")
@@ -78,7 +91,7 @@ def _add_role(tree: Tree, job: Job, role: str, pods: Sequence[Pod], now: datetim
         branch.add(Text(f"and {rest} more", style="dim"))
 
 
-def _pod(pod: Pod, now: datetime, wide: bool) -> Text:
+def _pod(pod: Pod, now: datetime, wide: bool) -> RichText:
     text = Text.assemble(pod.replica, "  ", (pod.phase, POD_PHASES.get(pod.phase, "")))
     if pod.phase == "Running":
         text.append("  ready" if pod.ready else "  not ready", "" if pod.ready else "yellow")
@@ -89,6 +102,6 @@ def _pod(pod: Pod, now: datetime, wide: bool) -> Text:
     return text.append(f"  {age(pod.created, now)}", "dim")
 
 
-def _event(event: Event, now: datetime) -> Text:
+def _event(event: Event, now: datetime) -> RichText:
     style = "red" if event.type == "Warning" else ""
     return Text.assemble((f"{age(event.time, now):>4}  ", "dim"), (f"{event.reason}: {event.message}", style))

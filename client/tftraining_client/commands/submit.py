@@ -1,6 +1,5 @@
 """`tftj submit`."""
 
-import json
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +15,7 @@ from tftraining_client.code.package import Package, mebibytes
 from tftraining_client.code.submission import needs_server_side_apply
 from tftraining_client.commands import status
 from tftraining_client.commands.next_commands import next_commands
-from tftraining_client.commands.output import hint, note, print_object, resource_name
+from tftraining_client.commands.output import hint, note, print_json, print_object, resource_name, say
 
 SERVER_SIDE = (
     "the ConfigMap of the code is too large for the annotation of a plain kubectl apply: use "
@@ -54,7 +53,7 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
     if output is not None:
         print_object(job.raw, output)
         return 0
-    print(f"{resource_name(job.name)} created{' (dry run)' if dry_run else ''}", flush=True)
+    say(f"{resource_name(job.name)} created{' (dry run)' if dry_run else ''}")
     if watch:
         client.use_namespace(job.namespace)
         return await status.show(client, job.name, watch=True, output=None)
@@ -108,7 +107,7 @@ def would_upload(submission: Submission, package: Package) -> str:
 def print_submission(submission: Submission, output: str) -> None:
     """Print the objects as `kubectl apply` takes them."""
     if output == "json":
-        print(json.dumps(_one(submission.objects), indent=2, ensure_ascii=False))
+        print_json(_one(submission.objects))
     else:
         print(yaml.safe_dump_all(submission.objects, sort_keys=False, allow_unicode=True), end="")
     if submission.archive is not None and needs_server_side_apply(submission.archive):

@@ -7,7 +7,7 @@ from typing import Any
 from tftraining_api.model.quantity import in_bytes, in_milli
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Pod
-from tftraining_client.commands.output import Cell, Column, hint, is_terminal, note, print_raw, print_table
+from tftraining_client.commands.output import Cell, Column, hint, is_terminal, note, print_raw, print_table, say
 
 NAMESPACE, JOB = Column("NAMESPACE", rank=1), Column("JOB")
 COLUMNS = (
@@ -55,7 +55,8 @@ async def show(client: AsyncClient, name: str | None, all_namespaces: bool, outp
     if output in ("json", "yaml"):
         print_raw({"pods": [as_object(each) for each in usages]}, output)
     elif output == "name":
-        print("".join(f"pod/{each.pod.name}\n" for each in usages), end="")
+        for each in usages:
+            say(f"pod/{each.pod.name}")
     elif usages:
         print_table(*usage_table(usages, output == "wide", jobs=name is None, namespaces=all_namespaces))
         hint(*((f"status {name} --watch", f"explain {name}") if name else ("top JOB -o wide", "list")))

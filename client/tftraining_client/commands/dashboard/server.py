@@ -20,6 +20,7 @@ from aiohttp import web
 from tftraining_client.cluster.models import LogLine
 from tftraining_client.commands.dashboard.feeds import Feeds, JobFeed, JobsFeed
 from tftraining_client.errors import JobFailed, UserError
+from tftraining_client.visible import uncoloured_log_line, visible_object
 
 ADDRESS = "127.0.0.1"
 FILES = {
@@ -228,7 +229,7 @@ async def _fill(queue: LogQueue, lines: AsyncGenerator[LogLine, None], room: asy
 
 def _log_line(line: LogLine | str) -> list[Any]:
     """Replica, text; the replica of a message about the log is empty."""
-    return ["", line] if isinstance(line, str) else [line.replica, line.text]
+    return ["", line] if isinstance(line, str) else [line.replica, uncoloured_log_line(line.text)]
 
 
 def _state(feed: JobsFeed | JobFeed) -> dict[str, Any]:
@@ -256,7 +257,7 @@ async def _open(request: web.Request) -> web.StreamResponse:
 
 async def _send(response: web.StreamResponse, content: dict[str, Any]) -> None:
     # JSON has no line feed outside of a text, and escapes those inside.
-    await response.write(b"data: " + msgspec.json.encode(content) + b"\n\n")
+    await response.write(b"data: " + msgspec.json.encode(visible_object(content)) + b"\n\n")
 
 
 def _static(name: str) -> bytes:

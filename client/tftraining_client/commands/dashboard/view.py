@@ -1,6 +1,7 @@
 """The objects of the cluster as the page shows them: plain dictionaries, times as text. Pure.
 
-Texts of users and programs stay as they are; the page inserts them as text, never as markup.
+Texts of users and programs stay as they are: the server makes their control characters visible, and the page inserts
+them as text, never as markup.
 """
 
 from collections.abc import Iterable, Sequence
