@@ -12,14 +12,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tftraining_api.kube.api import ApiError, Query
-from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, GROUP, KIND, LABEL_JOB, PLURAL, VERSION
+from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, KIND, LABEL_JOB
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, no_subresource, unknown_job
 from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
 from tftraining_client.cluster.connection import Connection, connect
 from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
-from tftraining_client.cluster.pod_logs import Follower, LogQuery, pods_path, read_logs
+from tftraining_client.cluster.paths import collection, core_path, jobs_path, object_path
+from tftraining_client.cluster.pod_logs import Follower, LogQuery, read_logs
 from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
 from tftraining_client.cluster.submission import Submission, create, prepare
 from tftraining_client.cluster.watching import Watch
@@ -106,7 +107,7 @@ class AsyncClient:
 
         def watches(path: str, pod: str) -> tuple[Watch, Watch]:
             about: Query = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={pod}")]
-            events = self._watch(connection, _events_path(namespace), about, events=True)
+            events = self._watch(connection, core_path(namespace, "events"), about, events=True)
             return self._watch(connection, path, _by_name(pod)), events
 
         async def send(checked: Manifest, package: "Package") -> None:
@@ -124,7 +125,7 @@ class AsyncClient:
     async def list(self, *, all_namespaces: bool = False, selector: str = "") -> builtins.list[Job]:
         """The jobs of the namespace, or of all, sorted by namespace and name."""
         connection = await self.connection()
-        path = _path("" if all_namespaces else await self.own_namespace())
+        path = jobs_path("" if all_namespaces else await self.own_namespace())
         with _translated(connection):
             raws, _ = await connection.api.list(path, [("labelSelector", selector)] if selector else [])
         return sorted((Job.of(raw) for raw in raws), key=lambda job: (job.namespace, job.name))
@@ -142,7 +143,7 @@ class AsyncClient:
         without it `notify` gets the problem.
         """
         connection = await self.connection()
-        path = _path("" if all_namespaces else await self.own_namespace())
+        path = jobs_path("" if all_namespaces else await self.own_namespace())
         with _translated(connection):
             async with aclosing(
                 self._watch(connection, path, _by_name(name), connected=connected).changes()
@@ -190,8 +191,8 @@ class AsyncClient:
         followed = FollowedJob(await self.get(name))
         with _translated(connection):
             if follow:
-                pods = self._watch(connection, pods_path(namespace), [("labelSelector", query.selector(name))])
-                jobs = self._watch(connection, _path(namespace), _by_name(name))
+                pods = self._watch(connection, core_path(namespace, "pods"), [("labelSelector", query.selector(name))])
+                jobs = self._watch(connection, jobs_path(namespace), _by_name(name))
                 lines = Follower(connection.api, followed, query, self._notify, jobs, pods).lines()
             else:
                 lines = read_logs(connection.api, namespace, name, query, self._notify)
@@ -235,7 +236,7 @@ class AsyncClient:
     async def pods(self, name: str | None = None, *, all_namespaces: bool = False) -> tuple[Pod, ...]:
         """The pods of the job, in the order of the replicas. Without a name those of all jobs, job by job."""
         connection = await self.connection()
-        path = "/api/v1/pods" if all_namespaces else pods_path(await self.own_namespace())
+        path = core_path("" if all_namespaces else await self.own_namespace(), "pods")
         with _translated(connection):
             raws, _ = await connection.api.list(path, _of_jobs(name))
         return tuple(sorted(sorted_pods(map(Pod.of, raws)), key=lambda pod: (pod.namespace, pod.job)))
@@ -244,7 +245,7 @@ class AsyncClient:
         """The events about the job, the oldest first."""
         connection, namespace = await self.connection(), await self.own_namespace()
         with _translated(connection):
-            raws, _ = await connection.api.list(_events_path(namespace), _about(name))
+            raws, _ = await connection.api.list(core_path(namespace, "events"), _about(name))
         return sorted_events(Event.of(raw) for raw in raws)
 
     async def snapshots(self, name: str) -> AsyncGenerator[Snapshot, None]:
@@ -252,9 +253,9 @@ class AsyncClient:
         connection, namespace = await self.connection(), await self.own_namespace()
         job = await self.get(name)
         with _translated(connection):
-            jobs = self._watch(connection, _path(namespace), _by_name(name))
-            pods = self._watch(connection, pods_path(namespace), [("labelSelector", f"{LABEL_JOB}={name}")])
-            events = self._watch(connection, _events_path(namespace), _about(name), events=True)
+            jobs = self._watch(connection, jobs_path(namespace), _by_name(name))
+            pods = self._watch(connection, core_path(namespace, "pods"), [("labelSelector", f"{LABEL_JOB}={name}")])
+            events = self._watch(connection, core_path(namespace, "events"), _about(name), events=True)
             async with aclosing(SnapshotFollower(job, jobs, pods, events).snapshots()) as snapshots:
                 async for snapshot in snapshots:
                     yield snapshot
@@ -269,7 +270,7 @@ class AsyncClient:
         """The job as it is now and after each change, until it is gone."""
         connection, followed = await self.connection(), FollowedJob(job)
         with _translated(connection):
-            async with aclosing(self._watch(connection, _path(job.namespace), _by_name(job.name)).changes()) as changes:
+            async with aclosing(self._watch_job(connection, job).changes()) as changes:
                 async for change in changes:
                     there = followed.take(change)
                     if change.type != "LISTED":
@@ -280,7 +281,7 @@ class AsyncClient:
     async def _await_deletion(self, job: Job) -> None:
         connection, there = await self.connection(), False
         with _translated(connection):
-            async with aclosing(self._watch(connection, _path(job.namespace), _by_name(job.name)).changes()) as changes:
+            async with aclosing(self._watch_job(connection, job).changes()) as changes:
                 async for change in changes:
                     if change.type != "LISTED":
                         there = change.type != "DELETED" and change.object["metadata"]["uid"] == job.uid
@@ -299,8 +300,7 @@ class AsyncClient:
         """What the pods of the job use, without a name those of all jobs, as the metrics server (metrics.k8s.io) tells
         it."""
         connection = await self.connection()
-        where = "" if all_namespaces else f"namespaces/{await self.own_namespace()}/"
-        path = f"/apis/metrics.k8s.io/v1beta1/{where}pods"
+        path = collection("/apis/metrics.k8s.io/v1beta1", "" if all_namespaces else await self.own_namespace(), "pods")
         with _translated(connection):
             try:
                 found, _ = await connection.api.list(path, _of_jobs(name))
@@ -335,9 +335,8 @@ class AsyncClient:
         connection, namespace = await self.connection(), await self.own_namespace()
         with _translated(connection):
             try:
-                return await connection.api.request(
-                    "GET", f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs/{name}"
-                )
+                tfjobs = collection("/apis/kubeflow.org/v1", namespace, "tfjobs")
+                return await connection.api.request("GET", object_path(tfjobs, name))
             except ApiError as error:
                 if error.status != 404:
                     raise
@@ -373,10 +372,8 @@ class AsyncClient:
         opened = (lambda: connected("")) if connected is not None else None
         return Watch(connection.api, path, query, interrupted, events, opened)
 
-    async def _request(self, method: str, path: str, body: Any = None, query: Query | None = None) -> Manifest:
-        connection = await self.connection()
-        with _translated(connection):
-            return await connection.api.request(method, path, body, query)
+    def _watch_job(self, connection: Connection, job: Job) -> Watch:
+        return self._watch(connection, jobs_path(job.namespace), _by_name(job.name))
 
     async def _named(
         self, method: str, name: str, body: Any = None, subresource: str = "", namespace: str | None = None
@@ -385,7 +382,7 @@ class AsyncClient:
         if not name or "/" in name:
             raise UserError(f"{name!r} is not the name of a job: use `--namespace NAMESPACE NAME`")
         connection, namespace = await self.connection(), namespace or await self.own_namespace()
-        path = f"{_path(namespace)}/{name}" + (f"/{subresource}" if subresource else "")
+        path = object_path(jobs_path(namespace), name, subresource)
         with _translated(connection):
             try:
                 return await connection.api.request(method, path, body)
@@ -403,7 +400,7 @@ class AsyncClient:
         """The names of the jobs in the namespace; none if the caller may not list them."""
         connection = await self.connection()
         try:
-            raws, _ = await connection.api.list(_path(namespace), [])
+            raws, _ = await connection.api.list(jobs_path(namespace), [])
         except ApiError:
             return []
         return sorted(raw["metadata"]["name"] for raw in raws)
@@ -415,15 +412,6 @@ def _translated(connection: Connection) -> Iterator[None]:
         yield
     except ApiError as error:
         raise as_user_error(error, connection.server, connection.context) from error
-
-
-def _path(namespace: str) -> str:
-    """The collection of the jobs of a namespace, or of all if it is empty."""
-    return f"/apis/{GROUP}/{VERSION}/{f'namespaces/{namespace}/' if namespace else ''}{PLURAL}"
-
-
-def _events_path(namespace: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/events"
 
 
 def _about(name: str) -> Query:

@@ -20,7 +20,7 @@ from tftraining_api.manifests.code_upload_pod import NAME, code_upload_pod
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.helper_pod import container_state, ended, helper_pod, states, until_running, waits_for
 from tftraining_client.cluster.models import Job
-from tftraining_client.cluster.pod_logs import pods_path
+from tftraining_client.cluster.paths import core_path, object_path
 from tftraining_client.cluster.port_forward import connected, received, send
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.code import receive_upload
@@ -67,7 +67,7 @@ async def upload(
 ) -> None:
     """Put the archive where `spec.code.storage` of the job says. `progress` is called with the bytes sent and those of
     the archive; `watches` gives the watches of a pod and of its events. ApiError, or UserError with the cause."""
-    manifest, collection = upload_pod(job, package), pods_path(job.namespace)
+    manifest, collection = upload_pod(job, package), core_path(job.namespace, "pods")
     # The API server has filled in the time of the creation, though it has only checked the job.
     await _delete_left(api, collection, manifest["metadata"]["labels"], job.created)
     async with helper_pod(api, collection, manifest) as name:
@@ -75,7 +75,7 @@ async def upload(
         pods, events = watches(collection, name)
         async with aclosing(states(pods, WHAT, pod_state)) as running:
             await until_running(running, events, WHAT, notify, START_SECONDS)
-            state = await _while_running(running, send_package(api, f"{collection}/{name}", package, progress))
+            state = await _while_running(running, send_package(api, object_path(collection, name), package, progress))
     if state == "present":
         notify("the storage has this code already")
 
@@ -97,7 +97,7 @@ async def _delete_left(api: Api, collection: str, labels: dict[str, str], now: d
     for pod in pods:
         if is_left(pod, now):
             with suppress(ApiError):
-                await api.request("DELETE", f"{collection}/{pod['metadata']['name']}")
+                await api.request("DELETE", object_path(collection, pod["metadata"]["name"]))
 
 
 def is_left(pod: Manifest, now: datetime) -> bool:

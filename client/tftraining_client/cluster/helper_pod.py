@@ -7,6 +7,7 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.models import Event
+from tftraining_client.cluster.paths import object_path
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.errors import UserError
 
@@ -29,7 +30,7 @@ async def helper_pod(api: Api, collection: str, manifest: Manifest) -> AsyncIter
         yield name
     finally:
         with suppress(ApiError):
-            await api.request("DELETE", f"{collection}/{name}")
+            await api.request("DELETE", object_path(collection, name))
 
 
 async def states(watch: Watch, what: str, state_of: Callable[[Manifest], str]) -> AsyncGenerator[str, None]:

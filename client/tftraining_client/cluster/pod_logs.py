@@ -12,6 +12,7 @@ from tftraining_api.model.names import CONTAINER, LABEL_ATTEMPT, LABEL_INDEX, LA
 from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.log_position import LogPosition, parse_line
 from tftraining_client.cluster.models import LogLine, Pod
+from tftraining_client.cluster.paths import core_path, object_path
 from tftraining_client.cluster.watching import FATAL, FIRST_PAUSE, LONGEST_PAUSE, Watch
 from tftraining_client.errors import JobDeleted
 
@@ -45,16 +46,11 @@ class LogQuery:
         return parameters + ([("tailLines", str(self.tail))] if self.tail is not None else [])
 
 
-def pods_path(namespace: str) -> str:
-    """The collection of pods."""
-    return f"/api/v1/namespaces/{namespace}/pods"
-
-
 async def read_logs(
     api: Api, namespace: str, job: str, query: LogQuery, notify: Notify
 ) -> AsyncGenerator[LogLine, None]:
     """The logs as they are now, merged by time."""
-    raws, _ = await api.list(pods_path(namespace), [("labelSelector", query.selector(job))])
+    raws, _ = await api.list(core_path(namespace, "pods"), [("labelSelector", query.selector(job))])
     pods = [pod for raw in raws if (pod := Pod.of(raw)).role in ROLES]
     if not pods:
         notify(f"job {job} has no pods{' of that kind' if query != LogQuery(tail=query.tail) else ''} now")
@@ -82,7 +78,7 @@ class _PodLog:
 
     def __init__(self, api: Api, namespace: str, pod: Pod, query: LogQuery, notify: Notify) -> None:
         self._api = api
-        self._path = f"{pods_path(namespace)}/{pod.name}/log"
+        self._path = object_path(core_path(namespace, "pods"), pod.name, "log")
         self._query = query
         self._notify = notify
         self._position = LogPosition()

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tftraining_api.kube.api import Api, ApiError, Query
-from tftraining_api.model.names import API_VERSION, GROUP, KIND, PLURAL, VERSION
+from tftraining_api.model.names import API_VERSION, KIND
 from tftraining_api.model.spec import Manifest
+from tftraining_client.cluster.paths import core_path, jobs_path, object_path
 from tftraining_client.errors import UserError
 
 if TYPE_CHECKING:
@@ -90,19 +91,19 @@ def _read(
 async def create(api: Api, namespace: str, submission: Submission, dry_run: bool, upload: Upload) -> Manifest:
     """Create the objects; the job as the API server has it. ApiError, or UserError for a ConfigMap of other content."""
     query: Query = [("fieldValidation", "Strict"), *([("dryRun", "All")] if dry_run else [])]
-    jobs = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURAL}"
+    jobs = jobs_path(namespace)
     # First the job as a dry run: a wrong manifest must leave nothing behind.
     if (len(submission.objects) > 1 or submission.uploaded is not None) and not dry_run:
         checked = await api.request("POST", jobs, submission.job, [*query, ("dryRun", "All")])
         if submission.uploaded is not None:
             await upload(checked, submission.uploaded)
-    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    path = core_path(namespace, "configmaps")
     for each in submission.config_maps:
         await _create_config_map(api, path, each, query)
     if submission.archive is None:
         return await api.request("POST", jobs, submission.job, query)
     submission, created = await _create_archive(api, path, submission, submission.archive, query)
-    archive = f"{path}/{submission.archive['metadata']['name']}" if submission.archive else ""
+    archive = object_path(path, submission.archive["metadata"]["name"]) if submission.archive else ""
     try:
         job = await api.request("POST", jobs, submission.job, query)
     except BaseException:
@@ -155,7 +156,7 @@ async def _create_or_get(api: Api, path: str, raw: Manifest, query: Query, attem
     else:
         return None
     try:
-        return await api.request("GET", f"{path}/{raw['metadata']['name']}")
+        return await api.request("GET", object_path(path, raw["metadata"]["name"]))
     except ApiError as error:
         # The ConfigMap of a deleted job may be removed between the two requests.
         if error.status != 404 or attempts == 1:

@@ -12,7 +12,7 @@ from tftraining_api.model.job import parse_job
 from tftraining_api.model.spec import Manifest, Storage
 from tftraining_client.cluster.helper_pod import container_state, ended, helper_pod, states, waits_for
 from tftraining_client.cluster.models import Job
-from tftraining_client.cluster.pod_logs import pods_path
+from tftraining_client.cluster.paths import core_path, object_path
 from tftraining_client.cluster.port_forward import HOST, forwarded
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.code.submission import OF_ONE_POD
@@ -46,7 +46,7 @@ async def serve(
     storage, parsed = storage_of(job), parse_job(job.raw)
     assert parsed.spec is not None
     manifest = tensorboard_pod(parsed, parsed.spec, storage, image, HOURS * 3600)
-    collection = pods_path(job.namespace)
+    collection = core_path(job.namespace, "pods")
     async with helper_pod(api, collection, manifest) as name:
         notify(f"pod {name} is created; it goes with this command, at the latest after {HOURS} h")
         async with aclosing(states(watch(collection, name), "TensorBoard", pod_state)) as changes:
@@ -54,7 +54,7 @@ async def serve(
                 if not waiting:
                     break
                 notify(f"pod {name}: {waiting}")
-            async with forwarded(api, f"{collection}/{name}", PORT, port) as (local, forward):
+            async with forwarded(api, object_path(collection, name), PORT, port) as (local, forward):
                 yield f"http://{HOST}:{local}/"
                 await _first(_ended(changes), forward.failed)
 

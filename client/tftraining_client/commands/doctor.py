@@ -9,6 +9,7 @@ from tftraining_api.model.names import GROUP, LABEL_JOB, PLURAL, VERSION
 from tftraining_client.cluster.api_errors import as_user_error
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.connection import Connection
+from tftraining_client.cluster.paths import core_path
 from tftraining_client.commands.output import hint, is_terminal, print_raw
 from tftraining_client.validation.crd import custom_resource, fields
 from tftraining_client.visible import visible
@@ -222,7 +223,7 @@ def judge_dns(slices: list[dict[str, Any]]) -> Check:
 
 
 async def _images(api: Api, namespace: str) -> Check:
-    pods, _ = await api.list(f"/api/v1/namespaces/{namespace}/pods", _labelled(LABEL_JOB))
+    pods, _ = await api.list(core_path(namespace, "pods"), _labelled(LABEL_JOB))
     return judge_images(pods, namespace)
 
 
