@@ -4,6 +4,7 @@
 """
 
 # ruff: noqa: PLC0415  each road imports only what it needs
+import contextlib
 import errno
 import io
 import os
@@ -12,6 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from tftraining_client.errors import JobFailed, UserError
+
+GONE = (errno.EPIPE, errno.EIO)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 
 
 def run_locally(argv: Sequence[str]) -> int:
@@ -85,11 +89,27 @@ def _start_fast(arguments: Sequence[str]) -> None:
         import_aiohttp()
 
 
+def _have_streams() -> None:
+    """A shell may have closed a stream (`>&-`): /dev/null takes its place, before a file gets its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115  open to the end
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if argv is None and arguments[:1] != ["run"]:
-        _start_fast(arguments)
+    if argv is None:
+        _have_streams()
+        if arguments[:1] != ["run"]:
+            _start_fast(arguments)
+    try:
+        return _run(arguments)
+    except OSError as error:
+        return _unwritten(error)
+
+
+def _run(arguments: Sequence[str]) -> int:
     try:
         code = run_locally(arguments) if arguments[:1] == ["run"] else on_cluster(arguments)
         sys.stdout.flush()
@@ -105,12 +125,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return 130
-    except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.EIO):
-            raise
-        # The reader of the pipe or the terminal is gone; /dev/null takes the output that Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _unwritten(error: OSError) -> int:
+    """The exit code where the reader of the pipe or the terminal is gone, or the disk of the output is full."""
+    if error.errno not in (*GONE, *FULL):
+        raise error
+    # Python flushes at exit what could not be written.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno in GONE:
         return 141
+    with contextlib.suppress(OSError):
+        print(f"tftj: cannot write the output: {os.strerror(error.errno or 0).lower()}", file=sys.stderr)
+    return UserError.exit_code
 
 
 if __name__ == "__main__":

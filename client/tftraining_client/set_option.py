@@ -7,13 +7,13 @@ template. Every other path is an error that names the nearest field: no change i
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 from tftraining_client.errors import UserError
 from tftraining_client.manifest import Notify, read_value
-from tftraining_client.validation.crd import custom_resource
-from tftraining_client.validation.structure import KEEP, METADATA, Json, path_of, schema_of
+from tftraining_client.validation.crd import METADATA, custom_resource
+from tftraining_client.validation.problems import SIMILAR, nearest
+from tftraining_client.validation.structure import KEEP, Json, path_of, schema_of
 
 Step = str | int
 
@@ -24,9 +24,7 @@ _OPEN: Json = {KEEP: True}
 _WORDS: Json = {"type": "object", "additionalProperties": {"type": "string"}}
 _METADATA: Json = {"type": "object", "properties": dict.fromkeys(METADATA, _OPEN) | {"name": {"type": "string"}}}
 _METADATA["properties"] |= {"labels": _WORDS, "annotations": _WORDS}
-# Similarity of a name to a known field: from which on that field is proposed; from which on an unknown name is refused
-# where the CRD allows unknown fields.
-_SIMILAR, _MISSPELT = 0.6, 0.85
+_MISSPELT = 0.85  # similarity to a known field from which on an unknown name is refused where the CRD allows them
 _KINDS = {"boolean": "a boolean", "integer": "a number", "number": "a number", "string": "a string"}
 _TYPES = {bool: "a boolean", int: "a number", float: "a number", str: "a string"}
 
@@ -106,11 +104,11 @@ def _field(node: Json, schema: Json, name: str, at: list[Step]) -> Json:
     below = schema_of(name, schema)
     if below is not None:
         return below
-    known = {each.lower(): each for each in schema.get("properties", {})}
-    near = get_close_matches(name.lower(), known, 1, _MISSPELT if schema.get(KEEP) else _SIMILAR)
+    known = schema.get("properties", {})
+    near = nearest(name, known, _MISSPELT if schema.get(KEEP) else SIMILAR)
     if name in node or (schema.get(KEEP) and not near):
         return _OPEN
-    proposal = f"did you mean {known[near[0]]}?" if near else f"it has {', '.join(sorted(known.values()))}"
+    proposal = f"did you mean {near}?" if near else f"it has {', '.join(sorted(known))}"
     raise _LeadsNowhere(f"{path_of(at)} has no field {name}; {proposal}")
 
 

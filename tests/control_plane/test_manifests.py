@@ -10,11 +10,13 @@ import yaml
 
 from testbed import binaries, release_files
 from testbed.shell import LabError
+from tests.support.client.pod_fields import fields_of
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import wait_until
 from tests.support.page_commands import blocks
 from tests.support.repository import REPOSITORY
 from tests.unit.docs.test_paths import PAGES
+from tftraining_client.validation.pod_template import FILE
 
 EXAMPLES = sorted((REPOSITORY / "examples").rglob("*.yaml"))
 # Kinds of others: the module that has the definition, and its file there.
@@ -106,6 +108,13 @@ def test_the_definitions_of_others_take_their_manifests() -> None:
         workflow["spec"]["entrypiont"] = workflow["spec"].pop("entrypoint")
         with pytest.raises(LabError, match="entrypiont"):
             dry_run(plane, [workflow])
+
+
+def test_the_fields_of_a_pod_are_those_of_the_api_server(control_plane: ControlPlane) -> None:
+    ours = json.loads((REPOSITORY / "client" / "tftraining_client" / "validation" / FILE).read_text())
+    for kind, fields in fields_of(control_plane.request("GET", "/openapi/v3/api/v1")).items():
+        lacking = {name: type_ for name, type_ in fields.items() if ours.get(kind, {}).get(name) != type_}
+        assert not lacking, f"{kind} of {FILE} lacks {lacking}"
 
 
 def test_a_misspelt_field_of_a_manifest_is_refused(control_plane: ControlPlane) -> None:

@@ -15,7 +15,7 @@ from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import Replica
 from tftraining_client.errors import UserError
 from tftraining_client.tfjob import convert
-from tftraining_client.validation.structure import METADATA
+from tftraining_client.validation.crd import METADATA
 
 Json = dict[str, Any]
 Path = tuple[str, ...]

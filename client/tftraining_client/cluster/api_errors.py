@@ -41,7 +41,18 @@ def as_user_error(error: ApiError, server: str, context: str) -> UserError:
 def _refused(message: str) -> UserError:
     if lacking := _lacking_fields(message):
         return UserError(f"{OLDER_DEFINITION}: it lacks {', '.join(lacking)}; {UPGRADE}")
-    return UserError(f"the API server refuses the request: {message}")
+    return UserError(f"the API server refuses the request: {message}{_near(message)}")
+
+
+def _near(message: str) -> str:
+    """The known fields that resemble the unknown ones of the message."""
+    unknown = _UNKNOWN_FIELD.findall(message)
+    if not unknown:
+        return ""
+    from tftraining_client.validation.crd import custom_resource  # noqa: PLC0415  it reads a file
+    from tftraining_client.validation.problems import did_you_mean  # noqa: PLC0415
+
+    return did_you_mean(unknown, custom_resource().schema)
 
 
 def _lacking_fields(message: str) -> list[str]:

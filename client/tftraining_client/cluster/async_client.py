@@ -379,7 +379,7 @@ class AsyncClient:
         self, method: str, name: str, body: Any = None, subresource: str = "", namespace: str | None = None
     ) -> Manifest:
         """A request about one job; JobNotFound with the nearest names if there is none."""
-        if not name or "/" in name:
+        if name in ("", ".", "..") or "/" in name:
             raise UserError(f"{name!r} is not the name of a job: use `--namespace NAMESPACE NAME`")
         connection, namespace = await self.connection(), namespace or await self.own_namespace()
         path = object_path(jobs_path(namespace), name, subresource)

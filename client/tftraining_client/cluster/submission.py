@@ -59,6 +59,10 @@ def prepare(
     if git_secret is not None and git is None:
         raise UserError("--git-secret is for the repository of --git URL@SHA")
     raw, config_maps = _read(manifest, job, notify)
+    from tftraining_client.validation import template_findings  # noqa: PLC0415  only for a submission
+
+    for each in template_findings(raw):
+        notify(f"{each}; the pods cannot be created" if each.certain else str(each))
     if code is None and git is None:
         return Submission(raw, tuple(config_maps))
     from tftraining_client.code import pack, with_git  # noqa: PLC0415  only for programs

@@ -26,7 +26,7 @@ from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
 from tftraining_client.manifest import read_manifest
 from tftraining_client.set_option import with_set_options
-from tftraining_client.validation import validate
+from tftraining_client.validation import check_templates, validate
 
 WORKDIR = "training"
 INTERRUPTED = "stopped; all processes of the job have ended. Run the same command again to resume from the last backup"
@@ -65,6 +65,7 @@ def main(arguments: argparse.Namespace) -> int:
         manifest, config_maps = code.with_code(manifest, config_maps, arguments.code)
     stored = validate(manifest)
     workdir = Path(WORKDIR if arguments.workdir is None else arguments.workdir).resolve()
+    messages += check_templates(stored)
     local = local_job(stored, workdir, config_maps)
     messages += _notes(local)
     if arguments.workdir is not None and local.directory is None:

@@ -2,16 +2,18 @@
 
     stored = validate(manifest)
 
-This package must never define a field or a rule: the CRD, which is shipped with the client, defines all of them.
+This package must never define a field or a rule: the CRD, which is shipped with the client, defines all of them; those
+of a pod template are in Kubernetes' OpenAPI description.
 """
 
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.metadata import metadata_problems
+from tftraining_client.validation.pod_template import check_templates, template_findings
 from tftraining_client.validation.problems import InvalidManifest, rejected, undecodable
 from tftraining_client.validation.rules import rule_problems
 from tftraining_client.validation.structure import Json, stored, structural_problems, unknown_fields
 
-__all__ = ["InvalidManifest", "validate"]
+__all__ = ["InvalidManifest", "check_templates", "template_findings", "validate"]
 
 
 def validate(manifest: Json) -> Json:

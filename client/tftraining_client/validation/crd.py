@@ -9,6 +9,11 @@ from typing import Any
 import yaml
 
 FILE = "tftrainingjobs.yaml"
+METADATA = {
+    *("annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers"),
+    *("generateName", "generation", "labels", "managedFields", "name", "namespace", "ownerReferences"),
+    *("resourceVersion", "selfLink", "uid"),
+}
 
 
 @dataclass(frozen=True)

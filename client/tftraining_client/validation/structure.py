@@ -10,6 +10,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
 
+from tftraining_client.validation.crd import METADATA
 from tftraining_client.validation.problems import Problem
 
 Json = dict[str, Any]
@@ -17,11 +18,6 @@ Json = dict[str, Any]
 KEEP = "x-kubernetes-preserve-unknown-fields"
 LIST_TYPE = "x-kubernetes-list-type"
 INT64 = 2**63
-METADATA = {
-    *("annotations", "creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "finalizers"),
-    *("generateName", "generation", "labels", "managedFields", "name", "namespace", "ownerReferences"),
-    *("resourceVersion", "selfLink", "uid"),
-}
 _TYPES = {"boolean": bool, "integer": int, "number": float, "string": str, "array": list, "object": dict}
 
 

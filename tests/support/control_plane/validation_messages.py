@@ -1,8 +1,9 @@
 """What `tftj` says to a manifest, beside what the API server says: the same problems in the same words.
 
-Left out of the comparison: their order, what kubectl puts in front, and the lines about the scale subresource (they
-begin with a dot), which only repeat that a number is no number. Where a rule is broken, `tftj` and Kubernetes 1.34 tell
-the type (`Invalid value: "object": must …`), later versions the value of a scalar: with those neither is compared.
+Left out of the comparison: their order, what kubectl puts in front, the nearest field that `tftj` proposes, and the
+lines about the scale subresource (they begin with a dot), which only repeat that a number is no number. Where a rule is
+broken, `tftj` and Kubernetes 1.34 tell the type (`Invalid value: "object": must …`), later versions the value of a
+scalar: with those neither is compared.
 Kubernetes 1.36 tells of a number that is too large, or none, once more, in place of the rules that it did not check.
 """
 
@@ -15,6 +16,7 @@ from testbed.binaries import DEFAULT_MINOR, KUBERNETES_MINOR
 from tests.support.control_plane.manifests import Manifest
 from tftraining_client.validation import InvalidManifest, validate
 
+NEAREST = re.compile("; did you mean .*[?]$")  # what tftj adds
 NEWER = re.compile("Checked value must be of type |some validation rules were not checked")
 VALUE = re.compile(r'(?<=Invalid value: )("([^"\\]|\\.)*"|-?[\d.]+|true|false): (?!\S+ in body )')
 # Shapes that no rule speaks of: wrong types, nulls, and several problems at once.
@@ -50,7 +52,7 @@ def local_problems(manifest: Manifest) -> list[str]:
 
 def problems(message: str) -> list[str]:
     """The problems that a message tells of, sorted."""
-    text = message[message.index("TFTrainingJob ") :]
+    text = NEAREST.sub("", message[message.index("TFTrainingJob ") :])
     lines = text.replace("is invalid: \n", "is invalid: ").replace("is invalid: ", "is invalid:\n").splitlines()
     if KUBERNETES_MINOR != DEFAULT_MINOR:
         lines = [_in_older_words(line) for line in lines if not NEWER.search(line)]

@@ -76,7 +76,8 @@ FORBIDDEN = (
         (
             ApiError(400, "BadRequest", 'strict decoding error: unknown field "spec.runPolcy"'),
             UserError,
-            'the API server refuses the request: strict decoding error: unknown field "spec.runPolcy"',
+            'the API server refuses the request: strict decoding error: unknown field "spec.runPolcy"; did you mean '
+            "spec.runPolicy?",
         ),
         (ApiError(422, "Invalid", "spec: wrong"), UserError, "the API server refuses the request: spec: wrong"),
         (
@@ -172,6 +173,8 @@ contexts:
         (["submit", "-f", "/none"], 2, "tftj: /none: no such file or directory"),
         (["submit", "-f", "a", "--watch", "--dry-run"], 2, "tftj: --watch follows a job that is created"),
         (["status", "a/b"], 2, "tftj: 'a/b' is not the name of a job"),
+        (["status", "."], 2, "tftj: '.' is not the name of a job"),
+        (["delete", ".."], 2, "tftj: '..' is not the name of a job"),
         (["doctor"], 1, ""),
     ],
 )
@@ -226,6 +229,29 @@ def test_a_reader_that_has_gone_is_no_traceback() -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("command", "redirection", "code", "said"),
+    [
+        ("completion bash", ">/dev/full", 2, "tftj: cannot write the output: no space left on device\n"),
+        ("--help", ">/dev/full", 2, "tftj: cannot write the output: no space left on device\n"),
+        ("completion bash", ">&-", 0, ""),
+        ("convert -", "<&-", 2, "tftj: -: the file is empty\n"),
+        ("convert /none", "2>&-", 2, ""),
+        ("convert /none", "2>/dev/full", 2, ""),
+    ],
+)
+def test_a_stream_that_is_full_or_closed_is_no_traceback(command: str, redirection: str, code: int, said: str) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m tftraining_client {command} {redirection}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert (done.returncode, done.stderr) == (code, said)
+    assert redirection != "2>&-" or not done.stdout
 
 
 def test_an_older_definition_is_told_with_the_fields_that_it_lacks() -> None:

@@ -13,7 +13,7 @@ from tests.support.control_plane.rejections import REJECTED, Bad
 from tests.support.repository import REPOSITORY
 from tftraining_client.__main__ import main
 from tftraining_client.manifest import read_manifest
-from tftraining_client.validation import InvalidManifest, validate
+from tftraining_client.validation import InvalidManifest, check_templates, validate
 from tftraining_client.validation.crd import FILE, custom_resource
 from tftraining_client.validation.rules import compiled
 
@@ -141,6 +141,59 @@ def test_shapes_that_are_no_manifest_at_all(changes: dict[str, Any], line: str) 
     with pytest.raises(InvalidManifest) as rejection:
         validate(changed(minimal(), changes))
     assert line in str(rejection.value)
+
+
+CONTAINER = "spec.template.spec.containers.0"
+SHOWN = "spec.template.spec.containers[0]"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({f"{CONTAINER}.imgae": "x"}, f"{SHOWN}.imgae: unknown field (did you mean image?)"),
+        ({f"{CONTAINER}.workingdir": "/"}, f"{SHOWN}.workingdir: unknown field (did you mean workingDir?)"),
+        (
+            {f"{CONTAINER}.env": [{"name": "A", "value": 1}]},
+            f"{SHOWN}.env[0].value: must be a string",
+        ),
+        ({f"{CONTAINER}.ports": [{"containerPort": "80"}]}, f"{SHOWN}.ports[0].containerPort: must be a number"),
+        ({f"{CONTAINER}.resources": {"limts": {"cpu": 1}}}, f"{SHOWN}.resources.limts: unknown field"),
+        ({"spec.template.spec.nodeSelecter": {"a": "b"}}, "nodeSelecter: unknown field (did you mean nodeSelector?)"),
+        ({"spec.template.spec.tolerations": {"key": "a"}}, "spec.template.spec.tolerations: must be a list"),
+        ({"spec.storage.volume": {"hostPath": {"paht": "/a", "path": "/a"}}}, "spec.storage.volume.hostPath.paht:"),
+    ],
+    ids=str,
+)
+def test_a_pod_template_that_no_cluster_takes_does_not_run(
+    changes: dict[str, Any], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(changed(minimal(), changes)))
+    assert main(["run", str(file), "--workdir", str(tmp_path / "training")]) == 2
+    assert line in capsys.readouterr().err
+
+
+def test_a_pod_template_of_a_newer_kubernetes_is_only_told_of() -> None:
+    resources = {"limits": {"cpu": 1, "memory": "1Gi"}}
+    job = changed(minimal(), {"spec.template.spec.whatIsNewNextYear": {"a": 1}, f"{CONTAINER}.resources": resources})
+    assert check_templates(job) == ["spec.template.spec.whatIsNewNextYear: Kubernetes up to 1.37 has no such field"]
+    assert check_templates(full()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({"spec.replicaSpecs.worker.replica": 2}, "; did you mean spec.replicaSpecs.worker.replicas?"),
+        ({"spec.replicaSpecs.wroker": {}}, "; did you mean spec.replicaSpecs.worker?"),
+        ({"metadata.lables": {}}, "; did you mean metadata.labels?"),
+        ({"spec.xyz": 1}, 'unknown field "spec.xyz"'),
+    ],
+    ids=str,
+)
+def test_an_unknown_field_is_told_with_the_nearest_one(changes: dict[str, Any], end: str) -> None:
+    with pytest.raises(InvalidManifest) as rejection:
+        validate(changed(minimal(), changes))
+    assert str(rejection.value).endswith(end)
 
 
 def test_the_definition_that_is_shipped_is_the_one_that_is_applied() -> None:
