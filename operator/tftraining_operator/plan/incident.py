@@ -7,6 +7,7 @@ ended a pod whose program had not failed) is never charged, and neither are the 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from tftraining.launch.failure.cause import is_noise
 from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.incident import signal_name
@@ -149,7 +150,10 @@ def describe(pod: Pod) -> str:
 
 def log_tail(pod: Pod) -> str | None:
     """The last lines of the pod's log, from its termination message."""
-    return "\n".join(pod.exit.message.splitlines()[-LOG_TAIL_LINES:]) or None if pod.exit else pod.message or None
+    if pod.exit is None:
+        return pod.message or None
+    lines = [line for line in pod.exit.message.splitlines() if not is_noise(line)]
+    return "\n".join(lines[-LOG_TAIL_LINES:]) or None
 
 
 def _ended(pod: Pod) -> datetime:

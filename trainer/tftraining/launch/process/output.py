@@ -19,17 +19,19 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from tftraining.launch.failure.cause import is_noise
 from tftraining.launch.failure.exception import FAR, LastException
 from tftraining.launch.failure.traceback_folding import Folding
 
 LINES = 40
-LINE_BYTES = 4096  # kept of a line without an end: a progress bar may never end its line
+LINE_BYTES = 4096  # kept of a line's beginning, which tells most; a line may be an array, or never end
 BACKLOG_BYTES = 1 << 20  # buffered for a reader that is slow or gone
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class OutputTail:
-    """The last lines of the present round, from both streams in the order of their arrival, for people."""
+    """The last lines of the present round, from both streams in the order of their arrival, for people: without those
+    of TensorFlow's own log that say nothing about a failure."""
 
     def __init__(self, limit: int = LINES) -> None:
         self._lines: deque[str] = deque(maxlen=limit)
@@ -42,10 +44,10 @@ class OutputTail:
         with self._lock:
             *lines, begun = (self._begun.get(stream, b"") + data).split(b"\n")
             texts = [readable(line) for line in lines[-2 * FAR :]]
-            self._lines.extend(texts[-LINES:])
+            self._lines.extend(text for text in texts if not is_noise(text))
             for text in texts:
                 self._exceptions[stream].see(text)
-            self._begun[stream] = begun[-LINE_BYTES:]
+            self._begun[stream] = _last_print(begun)
 
     def clear(self) -> None:
         """Forget all lines, for a new round."""
@@ -68,8 +70,13 @@ class OutputTail:
 
 def readable(line: bytes) -> str:
     """A line as a terminal finally shows it: the text after the last carriage return, without escape sequences."""
-    text = line[-LINE_BYTES:].decode("utf-8", "replace").rstrip("\r")
-    return _ESCAPES.sub("", text.rpartition("\r")[2])
+    return _ESCAPES.sub("", _last_print(line).rstrip(b"\r").decode("utf-8", "replace"))
+
+
+def _last_print(line: bytes) -> bytes:
+    """What a progress bar has printed last over its line, with a carriage return at its end."""
+    text = line.rstrip(b"\r")
+    return text.rpartition(b"\r")[2][:LINE_BYTES] + (b"\r" if len(text) < len(line) else b"")
 
 
 def write_all(fd: int, data: bytes) -> None:
