@@ -43,6 +43,7 @@ from tftraining_client import (
     WaitTimeout,
 )
 from tftraining_client.cluster import watching
+from tftraining_client.cluster.connection import connect
 from tftraining_client.tfjob import Choices, convert
 
 
@@ -493,7 +494,34 @@ def test_an_exec_plugin_is_run_again_when_its_token_expires(
     viewer.write_text(yaml.safe_dump(document))
     told = tftj(viewer, "list")
     assert told.returncode == 2 and "the exec plugin of context plane failed" in told.stderr
-    assert "log in first" in told.stderr and len(told.stderr.splitlines()) == 1
+    # What the plugin says reaches the person as it comes, and the error repeats it.
+    said, error = told.stderr.splitlines()
+    assert said == "log in first" and "log in first" in error
+
+
+def test_the_api_server_sees_whom_the_kubeconfig_impersonates(control_plane: ControlPlane, tmp_path: Path) -> None:
+    document = yaml.safe_load(control_plane.kubeconfig.read_text())
+    extra = {"example.org/Team": ["x y", "z"]}
+    document["users"][0]["user"] |= {"as": "ada", "as-uid": "7", "as-groups": ["a", "b"], "as-user-extra": extra}
+    (tmp_path / "config").write_text(yaml.safe_dump(document))
+
+    async def seen() -> Any:
+        found = await connect(None, str(tmp_path / "config"))
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        try:
+            return await found.api.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+        finally:
+            await found.api.close()
+
+    user = asyncio.run(seen())["status"]["userInfo"]
+    assert user == {
+        "username": "ada",
+        "uid": "7",
+        "groups": ["a", "b", "system:authenticated"],
+        "extra": {"example.org/team": ["x y", "z"]},
+    }
+    refused = tftj(tmp_path / "config", "list", "-n", "default")
+    assert refused.returncode == 2 and "ada may not list tftrainingjobs" in refused.stderr
 
 
 class Vanishing(AsyncClient):

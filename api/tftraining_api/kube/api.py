@@ -5,14 +5,15 @@ ApiClient, which is there for them, and imports pydantic.
 """
 
 import asyncio
+import ipaddress
 import json
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -21,6 +22,7 @@ import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
+from multidict import CIMultiDict
 
 from tftraining_api.kube.denials import is_denial
 from tftraining_api.kube.pages import AT_ONCE, FIRST_PAGE, Page, next_limit
@@ -81,13 +83,18 @@ class Api:
     process runs in the cluster. `refused` is called after a 401: whether there is another token to try. `answered` is
     called with the method (WATCH for a watch, PROXY for a request to a pod), the HTTP status of the answer (0 for none)
     and the seconds until its head came. `retry_seconds` is the time that one request may spend in pauses for which the
-    server asks; longer pauses are left to the caller. `clock` is the server's time."""
+    server asks; longer pauses are left to the caller. `clock` is the server's time. `headers` go with each request."""
 
     def __init__(
-        self, transport: RESTClientObject, inside: bool = False, refused: Callable[[], Awaitable[bool]] | None = None
+        self,
+        transport: RESTClientObject,
+        inside: bool = False,
+        refused: Callable[[], Awaitable[bool]] | None = None,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> None:
         self._transport = transport
         self._refused = refused
+        self._own_headers = tuple(headers)
         self.inside = inside
         self.retry_seconds = TRIES * LONGEST_PAUSE
         self.requests: Counter[str] = Counter()
@@ -202,7 +209,7 @@ class Api:
             socket: aiohttp.ClientWebSocketResponse = await self._session().ws_connect(
                 self._url(path, query),
                 protocols=(protocol,),
-                headers=await self._headers(),
+                headers=await self._headers({}),
                 max_msg_size=0,
                 **self._route(),
             )
@@ -258,7 +265,7 @@ class Api:
     ) -> aiohttp.ClientResponse:
         self.requests[method] += 1
         content = MERGE if method == "PATCH" else JSON
-        headers = {"Accept": "application/json", **content, **await self._headers()}
+        headers = await self._headers({"Accept": "application/json", **content})
         url, data = self._url(path, query), None if body is None else encoded(body)
         began, sent = time.monotonic(), self.clock.seconds()
         try:
@@ -294,10 +301,13 @@ class Api:
         parameters = f"?{urlencode(query, quote_via=quote)}" if query else ""
         return f"{self._transport.configuration.host}{path}{parameters}"
 
-    async def _headers(self) -> dict[str, str]:
-        """The name of this program, and the credentials, which are renewed here if they end."""
+    async def _headers(self, given: dict[str, str]) -> CIMultiDict[str]:
+        """With the name of this program, and the credentials, which are renewed here if they end."""
         credentials = await self._transport.configuration.auth_settings()
-        return USER_AGENT | {each["key"]: each["value"] for each in credentials.values() if each["value"]}
+        found = CIMultiDict(given | USER_AGENT)
+        found.extend({each["key"]: each["value"] for each in credentials.values() if each["value"]})
+        found.extend(self._own_headers)
+        return found
 
 
 async def connect() -> Api:
@@ -315,7 +325,10 @@ async def connect() -> Api:
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
             why = " ".join(str(error).split())
             raise RuntimeError(f"not running in a cluster, and no usable kubeconfig: {why}") from error
-    read_environment_once(configuration)
+    try:
+        read_environment_once(configuration)
+    except ValueError as error:
+        raise RuntimeError(f"the proxy of the environment cannot be used: {error}") from error
     # Unlimited: each watched namespace holds three connections while the operator runs, so the watches of 34 namespaces
     # would use up a pool of 100. WORKERS and CONCURRENCY bound the requests.
     configuration.connection_pool_maxsize = 0
@@ -323,11 +336,34 @@ async def connect() -> Api:
 
 
 def read_environment_once(configuration: Configuration) -> None:
-    """Find the proxy now. The client would read the environment and ~/.netrc in a thread before every request."""
-    server = urlsplit(configuration.host)
-    if configuration.proxy is None and not proxy_bypass(server.netloc):
-        configuration.proxy = getproxies().get(server.scheme)
+    """Find the proxy now. The client would read the environment and ~/.netrc in a thread before every request.
+
+    ValueError for a proxy of another kind, which aiohttp would speak plain HTTP to.
+    """
+    server, proxies = urlsplit(configuration.host), getproxies()
+    if configuration.proxy is None and not (proxy_bypass(server.netloc) or unproxied(server, proxies.get("no", ""))):
+        configuration.proxy = proxies.get(server.scheme)
+    scheme = urlsplit(configuration.proxy or "").scheme
+    if configuration.proxy and scheme not in ("http", "https"):
+        raise ValueError(f"a proxy of the kind {scheme or 'without a scheme'} is not supported, only http and https")
     configuration.client_session_kwargs = {"trust_env": False}
+
+
+def unproxied(server: SplitResult, listed: str) -> bool:
+    """Whether the server is this machine or in a network of NO_PROXY, as Go has it; Python knows names only."""
+    name = server.hostname or ""
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost"
+    return address.is_loopback or any(_in_network(address, each.strip()) for each in listed.split(","))
+
+
+def _in_network(address: ipaddress.IPv4Address | ipaddress.IPv6Address, text: str) -> bool:
+    try:
+        return address in ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
 
 
 async def read_bounded(response: aiohttp.ClientResponse, limit: int) -> bytes:

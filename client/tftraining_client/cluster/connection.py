@@ -1,16 +1,19 @@
 """The connection to a cluster: by the kubeconfig as kubectl reads it, otherwise as the pod's service account."""
 
+import base64
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client.configuration import Configuration
 
 from tftraining_api.kube.api import Api, read_environment_once
-from tftraining_client.cluster.credentials import FileToken, PluginToken, plugin_messages
+from tftraining_client.cluster.credentials import FileToken, PluginCredentials
+from tftraining_client.cluster.exec_plugin import Credential, ExecPlugin, PluginError
+from tftraining_client.cluster.kubeconfig import Context, read_context
 from tftraining_client.cluster.transport import Transport
 from tftraining_client.errors import UserError
 
@@ -31,25 +34,16 @@ class Connection:
 async def connect(context: str | None = None, kubeconfig: str | None = None) -> Connection:
     """Connect by the kubeconfig (argument, KUBECONFIG, ~/.kube/config), in a pod without one as its service account.
 
-    No request is sent yet. UserError with one line if neither is there, or if the kubeconfig lacks the context.
+    No request is sent yet, but an exec plugin runs. UserError with one line if neither is there, or if the kubeconfig
+    cannot be used.
     """
-    configuration = Configuration()
     files = _kubeconfig_files(kubeconfig)
-    token: PluginToken | FileToken | None = None
     if files:
-        name, namespace, token = await _by_kubeconfig(configuration, os.pathsep.join(files), context)
-    elif context is None and kubeconfig is None and (SERVICE_ACCOUNT / "token").is_file():
-        name, namespace = _in_cluster(configuration)
-    else:
-        wanted = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
-        raise UserError(f"no kubeconfig: {wanted} does not exist; set KUBECONFIG or use --kubeconfig")
-    try:
-        read_environment_once(configuration)
-        configuration.connection_pool_maxsize = 0
-        api = Api(Transport(configuration), refused=token.refused if token else None)
-        return Connection(api, configuration.host, name, namespace)
-    except OSError as error:
-        raise UserError(f"the certificates of context {name} cannot be read: {error}") from error
+        return await _by_kubeconfig(files, context)
+    if context is None and kubeconfig is None and (SERVICE_ACCOUNT / "token").is_file():
+        return _in_cluster()
+    wanted = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    raise UserError(f"no kubeconfig: {wanted} does not exist; set KUBECONFIG or use --kubeconfig")
 
 
 def _kubeconfig_files(kubeconfig: str | None) -> list[str]:
@@ -58,71 +52,106 @@ def _kubeconfig_files(kubeconfig: str | None) -> list[str]:
     return [each for each in files if Path(each).exists()]
 
 
-def _in_cluster(configuration: Configuration) -> tuple[str, str]:
+async def _by_kubeconfig(files: Sequence[str], wanted: str | None) -> Connection:
+    named = os.pathsep.join(files)
+    try:
+        context = read_context(files, wanted)
+        return await _connected(context)
+    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"the kubeconfig {named} cannot be used: {' '.join(str(error).split())}") from error
+    except PluginError as error:
+        raise UserError(f"the exec plugin of context {context.name} failed: {error}") from error
+
+
+async def _connected(context: Context) -> Connection:
+    configuration = await _configuration(context)
+    user, certificate = context.user, None
+    transport: Transport
+    credentials: PluginCredentials | FileToken | None = None
+    if user.fields.get("exec"):
+        plugin = ExecPlugin(context)
+        first = await plugin.run()
+        certificate = first.certificate
+
+        async def use(given: Credential) -> None:
+            if given.token:
+                configuration.api_key["BearerToken"] = f"Bearer {given.token}"
+            if given.certificate:
+                transport.use_certificate(*given.certificate)
+                await transport.reconnect()
+
+        credentials = PluginCredentials(plugin, first, use)
+        if first.token:
+            configuration.api_key["BearerToken"] = f"Bearer {first.token}"
+    elif path := user.path("tokenFile"):
+        credentials = FileToken(Path(path), configuration)
+    if credentials is not None:
+        configuration.refresh_api_key_hook = credentials.renew
+        # The library calls the hook for a token only; of a certificate there is none.
+        configuration.api_key.setdefault("BearerToken", "")
+    transport = _transport(context, configuration, certificate)
+    api = Api(transport, refused=credentials.refused if credentials else None, headers=context.impersonation)
+    return Connection(api, configuration.host, context.name, context.namespace)
+
+
+async def _configuration(context: Context) -> Configuration:
+    """The server, its authority, and the credentials that do not end."""
+    configuration, cluster, user = Configuration(), context.cluster, context.user.fields
+    configuration.host = context.server
+    authority = cluster.data("certificate-authority")
+    configuration.ca_cert_data = authority.decode() if authority else None
+    configuration.verify_ssl = not cluster.fields.get("insecure-skip-tls-verify")
+    configuration.tls_server_name = cluster.fields.get("tls-server-name")
+    configuration.proxy = cluster.fields.get("proxy-url")
+    if "auth-provider" in user:
+        await _by_auth_provider(context, configuration)
+    elif token := user.get("token"):
+        configuration.api_key["BearerToken"] = f"Bearer {token}"
+    elif user.get("username"):
+        words = f"{user['username']}:{user.get('password') or ''}"
+        configuration.api_key["BearerToken"] = f"Basic {base64.b64encode(words.encode()).decode()}"
+    return configuration
+
+
+async def _by_auth_provider(context: Context, configuration: Configuration) -> None:
+    """The token of an auth-provider (OpenID Connect), which the library asks: kubectl has it for old kubeconfigs."""
+    one = {
+        "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+        "clusters": [{"name": "one", "cluster": {}}],
+        "users": [{"name": "one", "user": {"auth-provider": context.user.fields["auth-provider"]}}],
+    }
+    await config.load_kube_config_from_dict(one, "one", configuration)
+
+
+def _transport(context: Context, configuration: Configuration, certificate: tuple[bytes, bytes] | None) -> Transport:
+    """The transport; `certificate` is that of a plugin, otherwise the user's own."""
+    read_environment_once(configuration)
+    configuration.connection_pool_maxsize = 0
+    transport = Transport(configuration)
+    if certificate is None:
+        certificate = _own_certificate(context)
+    if certificate is not None:
+        transport.use_certificate(*certificate)
+    return transport
+
+
+def _own_certificate(context: Context) -> tuple[bytes, bytes] | None:
+    certificate, key = context.user.data("client-certificate"), context.user.data("client-key")
+    if certificate and key:
+        return certificate, key
+    if certificate or key:
+        raise ValueError(f"the user of context {context.name} has a client certificate without its key, or a key alone")
+    return None
+
+
+def _in_cluster() -> Connection:
+    configuration = Configuration()
     try:
         config.load_incluster_config(client_configuration=configuration)
         namespace = (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
-    except (config.ConfigException, OSError) as error:
+        read_environment_once(configuration)
+        configuration.connection_pool_maxsize = 0
+        api = Api(Transport(configuration))
+    except (config.ConfigException, OSError, ValueError) as error:
         raise UserError(f"the pod's service account cannot be used: {error}") from error
-    return "in-cluster", namespace or "default"
-
-
-async def _by_kubeconfig(
-    configuration: Configuration, paths: str, context: str | None
-) -> tuple[str, str, PluginToken | FileToken | None]:
-    """Fill in the configuration; the name of the context, its namespace, and its token if that ends."""
-    try:
-        known, current = _contexts(paths)
-        chosen = context or current
-        if chosen not in known:
-            raise UserError(_no_context(chosen, sorted(known)))
-        with plugin_messages() as said:
-            loader = await config.load_kube_config(
-                config_file=paths, context=chosen, client_configuration=configuration, persist_config=False
-            )
-        token = _renewed_token(loader, configuration)
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"the kubeconfig {paths} cannot be used: {' '.join(str(error).split())}") from error
-    if _has_plugin(loader) and not _authenticated(loader):
-        raise UserError(f"the exec plugin of context {chosen} failed: {'; '.join(said) or 'it gave no credentials'}")
-    if token is not None:
-        configuration.refresh_api_key_hook = token.renew
-    return chosen, known[chosen] or "default", token
-
-
-def _contexts(paths: str) -> tuple[dict[str, str], str]:
-    """The namespace of each context by name, and the name of the current context."""
-    known: dict[str, str] = {}
-    current = ""
-    for path in paths.split(os.pathsep):
-        document = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        current = current or str(document.get("current-context") or "")
-        for each in document.get("contexts") or ():
-            known.setdefault(str(each["name"]), str((each.get("context") or {}).get("namespace") or ""))
-    return known, current
-
-
-def _no_context(wanted: str, known: list[str]) -> str:
-    have = f"it has {', '.join(known)}" if known else "it has none"
-    if not wanted:
-        return f"the kubeconfig has no current context; choose one with --context: {have}"
-    return f"the kubeconfig has no context {wanted}: {have}"
-
-
-def _has_plugin(loader: Any) -> bool:
-    user = loader._user
-    return user is not None and "exec" in user
-
-
-def _renewed_token(loader: Any, configuration: Configuration) -> PluginToken | FileToken | None:
-    """The token of a plugin or a file; OSError if the file cannot be read."""
-    user = loader._user
-    if _has_plugin(loader):
-        return PluginToken(loader, configuration) if hasattr(loader, "token") else None
-    if user is None or "tokenFile" not in user:
-        return None
-    return FileToken(Path(loader._get_base_path(user.path)) / user["tokenFile"], configuration)
-
-
-def _authenticated(loader: Any) -> bool:
-    return bool(getattr(loader, "token", None) or getattr(loader, "cert_file", None))
+    return Connection(api, configuration.host, "in-cluster", namespace or "default")

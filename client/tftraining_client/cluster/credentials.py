@@ -1,40 +1,42 @@
-"""Tokens that end: of an exec plugin, and of a token file. A follower outlives many of them.
+"""Credentials that end: of an exec plugin, a token or a certificate, and of a token file. A follower outlives many.
 
-`renew` is the library's hook before each request. An old token stays in use while it is valid, so that a plugin that
-fails once, as during a change of networks, ends nothing. A failure is an ApiError without an answer, as a lost
+`renew` is the library's hook before each request. Old credentials stay in use while they are valid, so that a plugin
+that fails once, as during a change of networks, ends nothing. A failure is an ApiError without an answer, as a lost
 connection is: watches try again, and a single request tells it.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from time import time as now
-from typing import Any
 
 from kubernetes.aio.client.configuration import Configuration
 
 from tftraining_api.kube.api import ApiError
 from tftraining_client.cluster.api_errors import NO_CREDENTIALS
+from tftraining_client.cluster.exec_plugin import Credential, ExecPlugin, PluginError
 
-# A token is renewed so many seconds before it expires, or at half of its life if that is later.
+# Credentials are renewed so many seconds before they expire, or at half of their life if that is later.
 EARLY_SECONDS = 10.0
 # After a failure the plugin rests so long: each request of a watch would start it again.
 RETRY_SECONDS = 5.0
 # As kubectl does. Kubelets renew projected tokens long before they expire.
 FILE_SECONDS = 60.0
+# Takes new credentials into use.
+Use = Callable[[Credential], Awaitable[None]]
 
 
-class PluginToken:
-    """The token of an exec plugin, which runs again shortly before the token expires, or after a refusal."""
+class PluginCredentials:
+    """The credentials of an exec plugin, which runs again shortly before they expire, or after a refusal. `use` is
+    called with those that it gives from now on."""
 
-    def __init__(self, loader: Any, configuration: Configuration) -> None:
-        self._loader = loader
-        self._configuration = configuration
+    def __init__(self, plugin: ExecPlugin, first: Credential, use: Use) -> None:
+        self._plugin = plugin
+        self._credential = first
+        self._use = use
         self._lock = asyncio.Lock()
-        self._expires, self._renew_at = self._times()
+        self._renew_at = _due(first)
 
     async def renew(self, _: Configuration) -> None:
         """Run the plugin if it is time."""
@@ -44,34 +46,30 @@ class PluginToken:
                     await self._run()
 
     async def refused(self) -> bool:
-        """The server has refused the token: whether the plugin gives another."""
-        before = self._loader.token
+        """The server has refused the credentials: whether the plugin gives others."""
+        before = self._credential
         async with self._lock:
-            if self._loader.token == before and now() < self._renew_at:
+            if self._credential is before and now() < self._renew_at:
                 await self._run()
-        return bool(self._loader.token != before)
+        return (self._credential.token, self._credential.certificate) != (before.token, before.certificate)
 
     async def _run(self) -> None:
-        # Otherwise the library keeps the old token.
-        vars(self._loader).pop("exec_plugin_expiry", None)
-        with plugin_messages() as said:
-            await self._loader.load_from_exec_plugin()
-        if said:
+        try:
+            given = await self._plugin.run()
+            await self._use(given)
+        except (PluginError, OSError) as error:
             self._renew_at = now() + RETRY_SECONDS
-            if now() < self._expires:
+            if now() < self._credential.expires:
                 return
             self._renew_at = 0.0
-            raise ApiError(0, NO_CREDENTIALS, f"the exec plugin of the kubeconfig failed: {'; '.join(said)}")
-        self._configuration.api_key["BearerToken"] = self._loader.token
-        self._expires, self._renew_at = self._times()
+            raise ApiError(0, NO_CREDENTIALS, f"the exec plugin of the kubeconfig failed: {error}") from error
+        self._credential, self._renew_at = given, _due(given)
 
-    def _times(self) -> tuple[float, float]:
-        """When the token expires, and when a new one is due."""
-        expiry: datetime | None = getattr(self._loader, "exec_plugin_expiry", None)
-        if expiry is None:
-            return float("inf"), float("inf")
-        left = expiry.astimezone(UTC).timestamp() - now()
-        return now() + left, now() + max(left - EARLY_SECONDS, left / 2)
+
+def _due(credential: Credential) -> float:
+    """When new credentials are due."""
+    left = credential.expires - now()
+    return now() + max(left - EARLY_SECONDS, left / 2)
 
 
 class FileToken:
@@ -107,19 +105,3 @@ class FileToken:
         if text:
             self._text = text
             self._configuration.api_key["BearerToken"] = f"Bearer {text}"
-
-
-@contextmanager
-def plugin_messages() -> Iterator[list[str]]:
-    """Collect what the library logs while it runs a plugin: it raises no error if the plugin fails."""
-    texts: list[str] = []
-    logger = logging.getLogger("kubernetes.aio.config.kube_config")
-    handler = logging.Handler()
-    handler.emit = lambda record: texts.append(" ".join(record.getMessage().split()))  # type: ignore[method-assign]
-    logger.addHandler(handler)
-    before, logger.propagate = logger.propagate, False
-    try:
-        yield texts
-    finally:
-        logger.propagate = before
-        logger.removeHandler(handler)
