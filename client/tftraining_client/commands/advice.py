@@ -25,6 +25,8 @@ ADVICE = {
     "Killed": "find the sender of the SIGKILL: the node's log, or a sidecar",
     "OOMKilled": "raise resources.limits.memory of the container, or reduce the batch size",
     "Stalled": "read the stacks of all programs in `tftj logs`: they show where each member waits",
+    "NoStep": "read the stacks of all programs in `tftj logs`; spec.runPolicy.stallTimeoutSeconds restarts a training "
+    "that stands still",
     "InitContainerFailed": "read the log of the init container: `kubectl logs POD -c CONTAINER`",
     "PodsNotReady": "remove the cause in the message: an image, a claim, a quota, or a request that no node fulfils",
     "CreationRefused": "remove the cause in the message: a quota, a webhook, a policy, or a name that is taken",

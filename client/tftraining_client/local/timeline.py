@@ -63,7 +63,9 @@ class Timeline:
     def _turn(self, status: Status, at: float) -> list[str]:
         if status.get("phase") == "Training" and self.trained_at is None:
             self.trained_at = at
-            lines = [f"training, {at:.1f} s after the start ({_modes(status)})"]
+            silent = status.get("reason") == "NoStepYet"
+            what = "running; no step reported yet" if silent else "training"
+            lines = [f"{what}, {at:.1f} s after the start ({_modes(status)})"]
             return lines if self.restarts else [*lines, *_earlier_run(self.progress)]
         texts = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
         return [status.get("message") or texts.get(str(status.get("phase")), str(status.get("phase")))]

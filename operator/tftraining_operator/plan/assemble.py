@@ -27,6 +27,7 @@ from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.launcher_report import restart_record
 from tftraining_operator.plan.messages import resumption, what_happened
 from tftraining_operator.plan.no_gpu import why_no_gpu
+from tftraining_operator.plan.no_progress import what_runs, why_no_step
 from tftraining_operator.plan.readiness import (
     cause,
     first_three,
@@ -62,7 +63,7 @@ def assemble(context: Context, draft: Draft) -> Draft:
     # Pods that an earlier job of the name has left on lost nodes.
     earlier = tuple(pod for pod in observed.earlier if pod.node_lost)
     draft = draft.with_deletions((*gang.stale, *gang.given_up, *surplus, *earlier))
-    draft = draft.with_events(*_events(before, status))
+    draft = draft.with_events(*_events(before, status, draft.report))
     draft = draft.but(quota=asked_quota(context, draft)) if gang.missing and not gang.stale else draft
     draft = draft.requeued(context.now + LOOK_AGAIN if observed.quota else None)
     draft = draft.requeued(wait or _evaluator_due(context) or look_again(gang, observed, context.now))
@@ -163,7 +164,7 @@ def _running(context: Context, draft: Draft) -> Status:
     is_news = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
     if last is not None and context.spec.in_place and is_news:
         message = f"{what_happened(context.job.key.name, last)}; {resumption(last)}"
-    message += why_no_gpu(draft.report) + why_no_evaluator(draft.gang, context.observed)
+    message += why_no_step(draft.report) + why_no_gpu(draft.report) + why_no_evaluator(draft.gang, context.observed)
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
 
 
@@ -173,7 +174,7 @@ def _who_trains(draft: Draft) -> str:
     finished = frozenset(draft.report.finished if draft.report is not None else ())
     done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in finished]
     size = len(gang.wanted) - len(done)
-    message = f"{size} replica{'s' * (size != 1)} training"
+    message = f"{size} replica{'s' * (size != 1)} {what_runs(draft.report)}"
     message += f"; {first_three(done)} {'has' if len(done) == 1 else 'have'} finished" if done else ""
     lingering = list(draft.report.lingering if draft.report is not None else ())
     return message + (f"; a thread of the finished program still runs in {first_three(lingering)}" if lingering else "")
@@ -213,14 +214,14 @@ def _not_yet(context: Context, draft: Draft) -> Status:
     return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=message)
 
 
-def _events(old: Status, new: Status) -> tuple[Event, ...]:
+def _events(old: Status, new: Status, report: Report | None) -> tuple[Event, ...]:
     events = []
     if old.phase == "Pending":
         events.append(Event("Normal", "Started", "creating the Service and the pods"))
     if new.phase == "Running" and old.phase != "Running":
         last = new.latest_restart
         again = f", {last.down_seconds:g} s after {last.reason}" if last and last.down_seconds is not None else ""
-        events.append(Event("Normal", "Training", f"{new.ready} replicas training{again}"))
+        events.append(Event("Normal", "Training", f"{new.ready} replicas {what_runs(report)}{again}"))
     is_news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
     late = is_late(new.message) and not is_late(old.message)
     if late or (new.reason in ("CreationRefused", "PodsNotReady", STORAGE_IN_USE, WAITING_FOR_QUOTA) and is_news):

@@ -27,7 +27,7 @@ from tftraining_operator.model.launcher_report import (
 )
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.messages import lost_work, resumed, resumption, what_happened
-from tftraining_operator.plan.no_progress import NO_PROGRESS, SLOW_START, slow_start_events, with_watchdog
+from tftraining_operator.plan.no_progress import NO_PROGRESS, TOLD, no_progress_events, with_watchdog
 from tftraining_operator.plan.step import Event
 
 # How far apart the launcher's time of a lost pod and the operator's may be: a lost node is given up late.
@@ -44,8 +44,8 @@ def merge_report(context: Context, draft: Draft) -> Draft:
     if report is None:
         return draft
     status = with_latest(_merged(context.job, before, report, context.now), report)
-    slow = slow_start_events(before, status) if report.reason == SLOW_START else ()
-    return draft.but(status=status).with_events(*_restarted_in_place(context, before, status), *slow)
+    events = (*_restarted_in_place(context, before, status), *no_progress_events(before, status))
+    return draft.but(status=status).with_events(*events)
 
 
 def _restarted_in_place(context: Context, before: Status, status: Status) -> tuple[Event, ...]:
@@ -70,7 +70,7 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
     last, is_news = report.last_restart, report.ledger.in_place > status.restarts.in_place
     status = msgspec.structs.replace(status, restarts=merged(status.restarts, report.ledger))
     reported = restart_record(job.key.name, last, status) if last else None
-    if reported is not None or status.is_true(NO_PROGRESS) or report.reason == SLOW_START:
+    if reported is not None or status.is_true(NO_PROGRESS) or report.reason in TOLD:
         status = with_watchdog(status, report, reported, now)
     if reported is None or reported.time > now + CREDIBLE:
         return status

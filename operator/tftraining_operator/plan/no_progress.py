@@ -1,9 +1,10 @@
 """The condition NoProgress: whether the training has stalled because a member made no step for stallTimeoutSeconds, or
-has not begun ten minutes after the start in a job that has set no startDeadlineSeconds.
+for unusually long (NoStep), or has not begun ten minutes after the start in a job that has set no startDeadlineSeconds.
 
-The launchers' watchdog detects the stall and restarts the gang; the condition is True until all members make steps
-again, or the job ends or is suspended. A job that never stalled does not have the condition. Its name is not Stalled,
-the reason of the restart, because kstatus reads Stalled=True as a failed job (see model/kstatus.py).
+The launchers' watchdog detects the stall, and restarts the gang for the first of these reasons; the condition is True
+until all members make steps again, or the job ends or is suspended. A job that never stalled does not have the
+condition. Its name is not Stalled, the reason of the restart, because kstatus reads Stalled=True as a failed job (see
+model/kstatus.py).
 """
 
 from datetime import datetime
@@ -16,6 +17,9 @@ from tftraining_operator.plan.step import Event
 NO_PROGRESS = "NoProgress"
 STALLED = "Stalled"
 SLOW_START = "SlowStart"
+NO_STEP = "NoStep"
+NO_STEP_YET = "NoStepYet"  # of launchers whose programs have reported nothing
+TOLD = (SLOW_START, NO_STEP)  # the reasons for which nothing restarts; the launchers report their messages
 
 
 def with_watchdog(status: Status, report: Report, record: LastRestart | None, now: datetime) -> Status:
@@ -26,8 +30,8 @@ def with_watchdog(status: Status, report: Report, record: LastRestart | None, no
             f"{record.pod or 'a member'} made no step for spec.runPolicy.stallTimeoutSeconds; restarting the gang",
         )
         return with_condition(status, NO_PROGRESS, "True", why, now)
-    if report.reason == SLOW_START:
-        return with_condition(status, NO_PROGRESS, "True", (SLOW_START, report.message), now)
+    if report.reason in TOLD:
+        return with_condition(status, NO_PROGRESS, "True", (report.reason, report.message), now)
     # Only the phase Training ends the condition: a new launcher of the chief knows of no restart, and another incident
     # may delay the next step.
     return (
@@ -37,11 +41,24 @@ def with_watchdog(status: Status, report: Report, record: LastRestart | None, no
     )
 
 
-def slow_start_events(before: Status, status: Status) -> tuple[Event, ...]:
-    """The event of a gang that has not begun to train, once until it does."""
+def no_progress_events(before: Status, status: Status) -> tuple[Event, ...]:
+    """The event of a gang that makes no step, or has not begun to train; once until it does."""
     old, new = before.condition(NO_PROGRESS), status.condition(NO_PROGRESS)
-    is_slow = [each is not None and (each.status, each.reason) == ("True", SLOW_START) for each in (old, new)]
-    return (Event("Warning", SLOW_START, new.message or ""),) if new is not None and is_slow == [False, True] else ()
+    if new is None or new.status != "True" or new.reason not in TOLD:
+        return ()
+    is_known = old is not None and (old.status, old.reason) == ("True", new.reason)
+    return () if is_known else (Event("Warning", new.reason, new.message or ""),)
+
+
+def what_runs(report: Report | None) -> str:
+    """What the members do that run, as far as their programs tell."""
+    silent = report is not None and report.phase == "Training" and report.reason == NO_STEP_YET
+    return "running; no step reported yet" if silent else "training"
+
+
+def why_no_step(report: Report | None) -> str:
+    """The members that make no step, as an addition to the message of a gang that trains."""
+    return f"; {report.message} ({NO_STEP})" if report is not None and report.reason == NO_STEP else ""
 
 
 def no_progress_over(status: Status, why: tuple[str, str], now: datetime) -> Status:

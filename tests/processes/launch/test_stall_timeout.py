@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ import pytest
 from tests.support.launchers.gang import LocalGang
 
 ENDLESS = ("--epochs", "100000", "--steps", "10")
+
+
+def shows_stacks(gang: LocalGang, name: str) -> bool:
+    return 'standin.py", line' in gang.log(name)
 
 
 def test_a_stalled_program_is_named_and_restarted(tmp_path: Path) -> None:
@@ -24,7 +29,24 @@ def test_a_stalled_program_is_named_and_restarted(tmp_path: Path) -> None:
         assert (last["member"], last["reason"]) == ("worker-1", "Stalled")
         assert status["ledger"]["processFailures"] == 1
         for name in gang.names:
-            assert 'standin.py", line' in gang.log(name), "its stacks"
+            assert shows_stacks(gang, name)
+
+
+def test_a_program_that_makes_no_step_for_unusually_long_is_told_with_stacks_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import tftraining.launch.gang.watchdog as w\nw.NO_STEP_SECONDS = 1.5\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
+        gang.start()
+        gang.wait_for_phase("Training")
+        gang.order("worker-1", "hang")
+        gang.wait_for(lambda: gang.status().get("reason") == "NoStep")
+        for name in gang.names:
+            gang.wait_for(partial(shows_stacks, gang, name))
+        status = gang.status()
+        assert (status["phase"], status["round"], status["ledger"]["incidents"]) == ("Training", 1, 0)
+        assert status["message"].startswith("worker-1: no step for ")
 
 
 def test_a_stopped_program_is_charged_for_its_peers_exit(tmp_path: Path) -> None:

@@ -551,3 +551,23 @@ def test_pods_that_are_kept_running_do_not_keep_the_job() -> None:
     )
     assert "worker-1" in cluster.pods
     assert cluster.wait(60).run().api.gone
+
+
+def test_a_gang_without_a_step_is_a_condition_and_an_event_and_goes_on() -> None:
+    words = "worker-1: no step for 600 s, which is unusual for this job"
+    cluster = SimulatedCluster(a_launched_job()).run()
+    report(cluster, phase="Training", reason="NoStep", message=words)
+    report(cluster.wait(60), phase="Training", reason="NoStep", message=words)
+    assert (cluster.status.phase, no_progress(cluster)) == ("Running", ("True", "NoStep"))
+    assert cluster.status.message == f"2 replicas training; {words} (NoStep)"
+    assert [(each.type, each.message) for each in cluster.events if each.reason == "NoStep"] == [("Warning", words)]
+    report(cluster, phase="Training", reason="Training", message="all members training")
+    assert (cluster.status.message, no_progress(cluster)) == ("2 replicas training", ("False", "Training"))
+
+
+def test_a_gang_whose_programs_report_nothing_is_not_said_to_train() -> None:
+    cluster = SimulatedCluster(a_launched_job()).settle()
+    cluster.kubelet.start("mnist-worker-0", "mnist-worker-1")
+    report(cluster, phase="Training", reason="NoStepYet", message="all members running; no step reported yet")
+    assert cluster.status.message == "2 replicas running; no step reported yet"
+    assert cluster.events[-1].message == "2/2 replicas running; no step reported yet"

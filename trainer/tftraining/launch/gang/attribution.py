@@ -18,7 +18,7 @@ from tftraining.launch.gang.membership import Membership, summarize_names
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import GROWN, RESIZED
 from tftraining.launch.gang.rounds import Rounds
-from tftraining.launch.gang.watchdog import find_stalled
+from tftraining.launch.gang.watchdog import find_stalled, find_without_step, limit
 from tftraining.launch.progress import has_reports
 
 # Seconds after a member's exit with 0 in which that exit explains another member's error about a lost peer. TensorFlow
@@ -60,11 +60,18 @@ class Attribution:
         programs = [peer.watched_program() for peer in self._membership.trainers if peer.state == "running"]
         if not (stalled_names := find_stalled(programs, timeout, now)):
             return None
-        limit = f"{timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
+        seconds = f"{timeout:g} s (spec.runPolicy.stallTimeoutSeconds)"
         connecting = {program.member for program in programs if program.progress.connecting}
         how = "no connection to the other programs" if connecting.issuperset(stalled_names) else "no step"
-        message = f"{summarize_names(stalled_names)}: {how} for {limit}"
+        message = f"{summarize_names(stalled_names)}: {how} for {seconds}"
         return replace(self._make_incident(stalled_names[0], "Stalled", message, now), charged=True)
+
+    def describe_no_step(self, now: float) -> str:
+        """The members that have stood still for very long, in words; "" if none has. Nothing restarts for it."""
+        running = [peer.watched_program() for peer in self._membership.trainers if peer.state == "running"]
+        late = find_without_step(running, now)
+        names = summarize_names([each.member for each in late])
+        return f"{names}: no step for {min(map(limit, late)):.0f} s, which is unusual for this job" if late else ""
 
     def describe_absence(self, missing: list[str]) -> str:
         """The members that are missing at the start deadline, in words."""

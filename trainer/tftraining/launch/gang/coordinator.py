@@ -37,6 +37,7 @@ class Coordinator:
         self.decisions = Decisions(self.membership, ledger)
         self.last_incident: Incident | None = None
         self.late_start = ""  # who does not train at the start deadline, in words
+        self.no_step = ""  # who has made no step for unusually long, in words
         self.member_back_at: float | None = None  # when the last member restarted alone ran again
         self.backups = MemoryBackups(self.membership, self.decisions)
         self.history = TrainingHistory()
@@ -203,10 +204,19 @@ class Coordinator:
         self.history.record(self.rounds.reporter)
         if (incident := self._attribution.detect_stall(now)) is not None:
             self._stop_round(incident, now)
+        self._check_no_step(now)
         if self.rounds.is_overdue(now):
             self._check_late_start()
         self._announced_stop.retry(now)
         self._stop_if_announced(now)
+
+    def _check_no_step(self, now: float) -> None:
+        """Say that members have made no step for unusually long, with the stacks of all in their logs."""
+        found = self._attribution.describe_no_step(now) if self.rounds.running else ""
+        if found and not self.no_step:
+            for peer in self.membership.members:
+                self.outbox.send_dump(peer, found)
+        self.no_step = found and (self.no_step or found)
 
     def _check_late_start(self) -> None:
         """Fail the job if its programs do not train at the start deadline; without a deadline say so."""
@@ -236,7 +246,7 @@ class Coordinator:
                 self._start_program(peer, peer.round + 1, now)
 
     def _start_round(self, members: list[Peer], now: float) -> None:
-        self.late_start = ""
+        self.late_start = self.no_step = ""
         for peer in self.membership.members:
             self._record_lost_step(peer.progress.step)
         self.history.mark_restart(self.last_incident)

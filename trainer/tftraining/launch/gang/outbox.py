@@ -58,6 +58,11 @@ class Outbox:
         """Order a copy at the end of `step`, where the member's program then waits to be stopped."""
         self._send(peer.name, type="copy", round=peer.round, step=step)
 
+    def send_dump(self, peer: Peer, why: str) -> None:
+        """Order the stacks of a member's program into its log; older launchers ignore it."""
+        if peer.is_connected:
+            self._send(peer.name, type="dump", round=peer.round, why=why)
+
     def send_stop(self, peer: Peer, incident: Incident, new_pods: bool = False) -> None:
         """End a member's round, if it is connected; `new_pods`: those leave whose program has not started well."""
         if peer.is_connected:

@@ -46,6 +46,7 @@ class Peer:
     prepared_at: float | None = None  # since when it can start at once
     has_reported: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
+    longest_gap: float = 0.0  # between two steps of a round, in all rounds; seconds
     progress_at: float = 0.0  # when its launcher reported the progress
     exit: Exit | None = None
     exited_at: float = 0.0
@@ -117,7 +118,9 @@ class Peer:
     def watched_program(self) -> WatchedProgram:
         """The input of the watchdog. A program that has finished may take its time to end."""
         is_watched = (self.has_reported or self.progress.connecting) and self.progress.main_exit != 0
-        return WatchedProgram(self.name, is_watched, self.started_at, self.progress, self.stuck_seconds)
+        return WatchedProgram(
+            self.name, is_watched, self.started_at, self.progress, self.stuck_seconds, self.longest_gap
+        )
 
     def _record_copies(self, incarnation: str, frame: Mapping[str, Any]) -> None:
         """Take the copies of a hello, and how others can fetch them. What a launcher holds when it first joins may come
@@ -133,5 +136,8 @@ class Peer:
             self.backup = backup_report.from_frame(frame["backup"])
 
     def _record_progress(self, fields: dict[str, Any], now: float) -> None:
+        before = self.progress.last_step_time
         self.progress, self.progress_at = from_frame(fields, now, self.progress.first_step_time), now
+        if before is not None and self.progress.last_step_time is not None:
+            self.longest_gap = max(self.longest_gap, self.progress.last_step_time - before)
         self.has_reported = self.has_reported or has_reports(self.progress)

@@ -8,11 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from tftraining.launch.config.settings import Settings
+from tftraining.launch.http.pages import NO_STEP
 
 LABELS = ("job_name", "job_namespace", "member")  # Prometheus adds `job` and `namespace`, and would rename ours
 HELP = {
     "tftraining_round": "The number of the round.",
     "tftraining_training": "1 if the gang trains; in launchers of other members: if their program has made a step.",
+    "tftraining_no_step": (
+        "1 if a member has made no step for ten minutes, and ten times its longest gap so far (chief's launcher only)."
+    ),
     "tftraining_members_missing": "Missing members; always 0 in launchers of other members than the chief.",
     "tftraining_restarts_in_place": "Restarts in the running pods (chief's launcher only).",
     "tftraining_restarts_process_failures": "Failures of programs, charged to maxRestarts (chief's launcher only).",
@@ -57,6 +61,7 @@ def _numbers(status: dict[str, Any]) -> dict[str, int | float | None]:
     return {
         "tftraining_round": status.get("round"),
         "tftraining_training": int(status.get("phase") == "Training"),
+        "tftraining_no_step": int(status.get("reason") == NO_STEP) if "reason" in status else None,
         "tftraining_members_missing": len(status.get("missing", ())),
         **{f"tftraining_restarts_{_snake_case(name)}": n for name, n in counts.items() if name != "violations"},
         **{f"tftraining_progress_{_snake_case(n)}": progress.get(n) for n in ("epoch", "step", "stepsPerSecond")},

@@ -14,12 +14,23 @@ from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.restart_scope import only_serves
-from tftraining.launch.progress import Snapshot, fit_step, is_training, lost_steps, resumed_step, rfc3339, to_status
+from tftraining.launch.progress import (
+    Snapshot,
+    fit_step,
+    is_silent,
+    is_training,
+    lost_steps,
+    resumed_step,
+    rfc3339,
+    to_status,
+)
 from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.roles import is_outside_gang
 
 SLOW_START = "SlowStart"  # the reason of a gang that does not train at the start deadline, and has asked for none
 MOST_NAMES = 16  # of the members in a list that the operator shortens for people
+NO_STEP = "NoStep"  # the reason of a gang with members that have made no step for unusually long
+NO_STEP_YET = "NoStepYet"  # the reason of a gang whose programs have reported nothing
 START = "Start"  # the source of a round that has found neither a copy nor a checkpoint
 _COPIES = {MEMORY: "memory", PEER: "the memory of another member"}  # where a round has found its copy
 
@@ -166,6 +177,11 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
 
 def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
     incident = coordinator.last_incident
+    if coordinator.no_step:
+        return NO_STEP, coordinator.no_step
+    if all(is_silent(peer.progress) for peer in coordinator.membership.trainers):
+        before = "" if incident is None else f"{incident.message}; "
+        return NO_STEP_YET, f"{before}{_training_members(coordinator)} running; no step reported yet"
     if incident is None:
         return "Training", f"{_training_members(coordinator)} training"
     if incident.alone and coordinator.member_back_at is None:

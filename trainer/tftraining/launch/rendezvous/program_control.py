@@ -86,6 +86,12 @@ class ProgramControl:
         if self.backups is not None and self.state == "running" and order.get("round") == self.round:
             self.backups.request_copy(order.get("step"), lambda: self.send_heartbeat(time.monotonic()))
 
+    def dump_stacks(self, why: str) -> None:
+        """Write the stacks of the program into the log, because of members that make no step."""
+        if self.state == "running":
+            self.program.log(f"tftraining: NoStep: {why}; the stacks of this program:")
+            self.program.dump_stacks()
+
     # The chief's orders.
 
     async def execute(self, orders: asyncio.Queue[Frame]) -> None:
