@@ -16,7 +16,7 @@ from tftraining_client.cluster.snapshot import Snapshot
 from tftraining_client.commands.output import PHASES, age
 from tftraining_client.commands.restart_text import restart_text
 from tftraining_client.local.display import BAR, fraction
-from tftraining_client.local.timeline import progress_text
+from tftraining_client.local.timeline import ended_early, progress_text
 from tftraining_client.visible import visible
 
 SHOWN_PODS = 16
@@ -44,7 +44,7 @@ def status_tree(snapshot: Snapshot, now: datetime, wide: bool = False) -> Render
         tree.add(Text(reason + message, style="red" if job.failed else ""))
     progress = (job.raw.get("status") or {}).get("progress") or {}
     if progress:
-        tree.add(_progress(progress))
+        tree.add(_progress(progress, job.phase == "Succeeded"))
     for role in dict.fromkeys(pod.role for pod in snapshot.pods):
         _add_role(tree, job, role, [pod for pod in snapshot.pods if pod.role == role], now, wide)
     if job.status.last_restart is not None:
@@ -69,9 +69,11 @@ def _head(job: Job, now: datetime) -> RichText:
     return text.append(f"  {age(job.created, now)}", "dim")
 
 
-def _progress(progress: dict[str, Any]) -> RenderableType:
+def _progress(progress: dict[str, Any], succeeded: bool) -> RenderableType:
     text = Text(progress_text(progress) or str(progress.get("display") or ""))
-    done = fraction(progress)
+    if succeeded and ended_early(progress):
+        text.append(", ended early by the program")
+    done = fraction(progress, succeeded)
     if not done:
         return text
     row = Table.grid(padding=(0, 1))

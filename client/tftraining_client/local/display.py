@@ -7,7 +7,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tftraining_client.local.timeline import Timeline, progress_text
+from tftraining_client.local.timeline import Timeline, ended_early, progress_text
 
 BAR = 24
 SHOWN_MEMBERS = 8
@@ -37,12 +37,15 @@ def _progress(timeline: Timeline) -> RenderableType:
     return row
 
 
-def fraction(progress: dict[str, Any]) -> float:
-    """The completed fraction of the training, 0 to 1, in steps or else in whole epochs; 0 if the total is unknown."""
+def fraction(progress: dict[str, Any], succeeded: bool = False) -> float:
+    """The completed fraction of the training, 0 to 1, in steps or else in whole epochs; 0 if the total is unknown. The
+    last steps of a job that has `succeeded` may not have been reported."""
     epochs = progress.get("epochs") or 0
+    if succeeded and epochs and not ended_early(progress):
+        return 1.0
     steps = (progress.get("stepsPerEpoch") or 0) * epochs
-    if steps:
-        return min(1.0, (progress.get("step") or 0) / steps)
+    if steps and (progress.get("step") or 0) <= steps:
+        return (progress.get("step") or 0) / steps
     return min(1.0, max(0, (progress.get("epoch") or 1) - 1) / epochs) if epochs else 0.0
 
 

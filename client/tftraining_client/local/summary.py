@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining_client.local.timeline import Timeline, metrics_text
+from tftraining_client.local.timeline import Timeline, ended_early, metrics_text
 
 SHOWN_RESTARTS = 10
 SHOWN_MODELS = 3
 WIDTH = 10
 LINE = f"\n{' ' * (WIDTH + 2)}"  # begins another line of a row
 # By the source in lastRestart.resumedFrom, as in the launchers' messages (trainer/tftraining/launch/http/pages.py).
+SILENT = "began again: the program reports no steps"
 MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
 
 
@@ -31,7 +32,7 @@ class Result:
 def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
     """The lines of the summary."""
     rows = {
-        "trained": _trained(timeline.progress),
+        "trained": progress_end(timeline.progress) if result.succeeded else _trained(timeline.progress),
         "metrics": metrics_text(timeline.progress),
         "restarts": _restarts(timeline),
         "backups": LINE.join(filter(None, (_backups(timeline.backup), *timeline.exactness))),
@@ -57,6 +58,12 @@ def _trained(progress: dict[str, Any]) -> str:
     return f"epoch {progress['epoch']}{epochs}{step}"
 
 
+def progress_end(progress: dict[str, Any]) -> str:
+    """The progress of a job that has succeeded: a program that stops early is not one that lost its last epochs."""
+    early = ended_early(progress)
+    return _trained(progress) + (": the program ended the training early" if early else "")
+
+
 def _restarts(timeline: Timeline) -> str:
     """The number of restarts, and the last ones seen. The ledger also counts restarts that no poll of /status saw."""
     number = max(len(timeline.restarts), timeline.ledger.get("inPlace", 0))
@@ -72,7 +79,7 @@ def _restart(restart: dict[str, Any]) -> str:
     if restart.get("alone"):
         parts.append("other members kept training")
     parts += _went_on(restart)
-    if restart.get("downSeconds") is not None:
+    if restart.get("downSeconds") is not None and (restart.get("alone") or not _is_silent(restart)):
         parts.append(f"{restart['downSeconds']:.1f} s {'away' if restart.get('alone') else 'lost'}")
     if lost := restart.get("lostSteps"):
         seconds = f" ({restart['lostSeconds']:.1f} s)" if restart.get("lostSeconds") else ""
@@ -82,12 +89,17 @@ def _restart(restart: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def _is_silent(restart: dict[str, Any]) -> bool:
+    """Whether the programs report no steps: when they train again, and from where, is not known."""
+    return (restart.get("resumedFromEpoch"), restart.get("resumedFromStep")) == (None, None)
+
+
 def _backups(backup: dict[str, Any]) -> str:
-    """The newest backup in memory of the run, or why there was none; empty for a job without them."""
+    """The newest backup in memory that was seen, or why there was none; empty for a job without them."""
     if backup.get("step") is None:
         return f"none in memory: {backup['reason']}" if backup.get("reason") else ""
     size = f", {backup['bytes'] / 1e6:.1f} MB in each member" if backup.get("bytes") else ""
-    return f"in memory, the last at step {backup['step']}{size}"
+    return f"in memory, last seen at step {backup['step']}{size}"
 
 
 def _went_on(restart: dict[str, Any]) -> list[str]:
@@ -97,4 +109,6 @@ def _went_on(restart: dict[str, Any]) -> list[str]:
         return [f"resumed from {memory}" + (f" at step {step}" if step is not None else "")]
     if epoch or step:
         return [f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"]
-    return [] if (epoch, step) == (None, None) else ["started over: no backup found"]
+    if not _is_silent(restart):
+        return ["started over: no backup found"]
+    return [] if restart.get("alone") or restart.get("downSeconds") is None else [SILENT]

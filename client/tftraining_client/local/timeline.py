@@ -73,7 +73,9 @@ class Timeline:
     def _backup_lines(self, reported: dict[str, Any] | None) -> list[str]:
         """Take the report of the backups in memory; a line about the first one, and about a new reason for none. What
         is told of the next restart is told once."""
-        before, self.backup = self.backup, reported or self.backup
+        before = self.backup
+        # A pause, or the end of the training, does not undo the backups that were made.
+        self.backup = {**(reported or before), **(_copy_in(reported) or _copy_in(before))}
         news = [line for line in _exactness(self.backup) if line not in self.exactness]
         self.exactness += news
         return [*self._copy_lines(before), *news]
@@ -96,6 +98,16 @@ class Timeline:
             self.restarts.pop(str(restart["time"]), None)
         else:
             self.restarts[str(restart["time"])] = restart
+
+
+def _copy_in(backup: dict[str, Any] | None) -> dict[str, Any]:
+    """The newest copy of a report; empty without one."""
+    return {name: backup.get(name) for name in ("step", "bytes")} if backup and backup.get("step") is not None else {}
+
+
+def ended_early(progress: dict[str, Any]) -> bool:
+    """Whether a training that has succeeded made fewer epochs than it was to make."""
+    return 0 < (progress.get("epoch") or 0) < (progress.get("epochs") or 0)
 
 
 def _exactness(backup: dict[str, Any]) -> list[str]:
@@ -155,8 +167,8 @@ def progress_text(progress: dict[str, Any]) -> str:
     if epoch is not None:
         parts.append(f"epoch {epoch}/{epochs}" if epochs else f"epoch {epoch}")
     if progress.get("step") is not None:
-        total = (progress.get("stepsPerEpoch") or 0) * (epochs or 0)
-        parts.append(f"step {progress['step']}" + (f"/{total}" if total else ""))
+        total = (progress.get("stepsPerEpoch") or 0) * (epochs or 0)  # a second `fit` of a model goes on counting
+        parts.append(f"step {progress['step']}" + (f"/{total}" if progress["step"] <= total else ""))
     if progress.get("stepsPerSecond"):
         parts.append(f"{progress['stepsPerSecond']:.1f} steps/s")
     return ", ".join([*parts, *([text] if (text := metrics_text(progress)) else [])])

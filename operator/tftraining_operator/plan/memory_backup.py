@@ -9,6 +9,7 @@ of the resource that is older than the operator drops the other fields, but no c
 
 import msgspec
 
+from tftraining.launch.in_user_process.memory_backup.copy_report import ENDED, WAITS
 from tftraining_api.manifests.memory_backup import has_volume
 from tftraining_api.model import next_restart
 from tftraining_api.model.names import Replica, member_of
@@ -90,7 +91,7 @@ def announce_backups(context: Context, draft: Draft) -> Draft:
     why = report.reason or (report.resumes_at_reason if report.resumes_at == "Storage" else "")
     was_on = had_backups or status.is_true(MEMORY_BACKUP)
     # Launchers of the version before say nothing of a job that has never had a backup.
-    if not why or not (told or was_on or report.resumes_at):
+    if not why or not (told or was_on or report.resumes_at) or (was_on and why.startswith((WAITS, ENDED))):
         return draft
     draft = _with_condition(context, draft, "False", (OFF, next_restart.where(report.resumes_at, why) or why))
     return draft.with_events(Event("Warning", OFF, f"no more backups in memory: {why}")) if was_on else draft

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tftraining_api.model.next_restart import NOT_REPRODUCIBLE
+from tftraining_client.local.display import fraction
 from tftraining_client.local.summary import Result, summary
-from tftraining_client.local.timeline import Timeline
+from tftraining_client.local.timeline import Timeline, progress_text
 
 RESTART = {
     "time": "2026-01-01T00:00:00Z",
@@ -120,7 +121,6 @@ def test_the_summary_of_a_success() -> None:
     [
         ({"resumedFromEpoch": 0, "resumedFromStep": 0}, ["started over: no backup found"]),
         ({"resumedFromEpoch": 0, "resumedFromStep": 7}, ["resumed from step 7"]),
-        ({"resumedFromEpoch": None, "resumedFromStep": None}, []),
     ],
 )
 def test_the_summary_says_where_nothing_could_be_resumed(told: dict[str, int | None], words: list[str]) -> None:
@@ -128,6 +128,43 @@ def test_the_summary_says_where_nothing_could_be_resumed(told: dict[str, int | N
     timeline.record_status(status("Training", 2, lastRestart={**RESUMED, **told, "lostSteps": 0}), 1.0)
     parts = ["worker-1 was killed (SIGKILL)", *words, "1.1 s lost"]
     assert summary("digits", Result(True, 1.0), timeline)[-1].endswith("\n            " + ", ".join(parts))
+
+
+def test_the_summary_says_that_a_program_without_reports_began_again() -> None:
+    silent = {"resumedFromEpoch": None, "resumedFromStep": None, "lostSteps": None, "downSeconds": 0.0}
+    timeline = Timeline()
+    timeline.record_status(status("Training", 2, lastRestart={**RESUMED, **silent}), 1.0)
+    line = summary("digits", Result(True, 1.0), timeline)[-1]
+    assert line.endswith("worker-1 was killed (SIGKILL), began again: the program reports no steps")
+
+
+def test_a_backup_that_was_made_is_told_though_the_training_has_ended() -> None:
+    timeline = Timeline()
+    for told in ({"step": 90, "bytes": 4_000_000, "reason": ""}, {"step": None, "reason": "the training has ended"}):
+        timeline.record_status(status("Training", backup=told), 1.0)
+    told_last = summary("digits", Result(True, 1.0), timeline)[-1]
+    assert told_last == "  backups   in memory, last seen at step 90, 4.0 MB in each member"
+
+
+@pytest.mark.parametrize(("epoch", "words"), [(25, ": the program ended the training early"), (60, "")])
+def test_the_summary_says_that_a_program_stopped_early(epoch: int, words: str) -> None:
+    timeline = Timeline()
+    timeline.record_result({"progress": {"epoch": epoch, "epochs": 60}})
+    assert f"  trained   epoch {epoch} of 60{words}" in summary("digits", Result(True, 1.0), timeline)
+    assert f"  trained   epoch {epoch} of 60" in summary("digits", Result(False, 1.0), timeline), "a failure ended it"
+
+
+@pytest.mark.parametrize(
+    ("step", "epoch", "succeeded", "done"),
+    [(693, 10, True, 1.0), (693, 10, False, 0.99), (693, 9, True, 0.99), (233, 1, False, 0.0)],
+)
+def test_a_success_is_complete_and_the_steps_of_another_fit_are_no_fraction(
+    step: int, epoch: int, succeeded: bool, done: float
+) -> None:
+    steps = 70 if step == 693 else 4
+    progress = {"epoch": epoch, "epochs": 10, "stepsPerEpoch": steps, "step": step}
+    assert fraction(progress, succeeded) == done
+    assert (f"{step}/{steps * 10}" in progress_text(progress)) is (step == 693)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +217,7 @@ def test_where_a_restart_resumes_and_what_is_not_the_same_then_is_told_once() ->
     ]
     (row,) = (each for each in summary("digits", Result(True, 1.0), timeline) if "in memory" in each)
     lines = [line for lines in told for line in lines if not line.startswith("backups in memory")]
-    assert row.splitlines() == ["  backups   in memory, the last at step 90", *(f"{'':12}{line}" for line in lines)]
+    assert row.splitlines() == ["  backups   in memory, last seen at step 90", *(f"{'':12}{line}" for line in lines)]
 
 
 def test_the_first_backup_in_memory_and_a_reason_for_none_are_told_once() -> None:
@@ -198,7 +235,7 @@ def test_the_first_backup_in_memory_and_a_reason_for_none_are_told_once() -> Non
     lines = [line for lines in told for line in lines if "backups" in line]
     assert lines == ["backups in memory: the first at step 50", "backups in memory: memory is short"]
     assert summary("digits", Result(True, 1.0), timeline)[-1] == (
-        "  backups   in memory, the last at step 60, 4.0 MB in each member"
+        "  backups   in memory, last seen at step 60, 4.0 MB in each member"
     )
 
 

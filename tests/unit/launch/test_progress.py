@@ -29,3 +29,9 @@ def test_a_program_without_reports_counts_as_training_after_30_seconds() -> None
     assert not progress.is_training(Snapshot(updated=1.0), 0.0, 31.0)
     assert not progress.is_training(Snapshot(connecting=True), 0.0, 31.0)
     assert progress.is_training(Snapshot(updated=1.0, first_step_time=2.0), 0.0, 3.0)
+
+
+def test_the_metrics_of_another_fit_are_not_those_of_this_one() -> None:
+    earlier = Snapshot(epoch=2, step=80, fit_start=40, metrics={"accuracy": 0.9})
+    assert progress.carry_over(earlier, Snapshot(step=60, fit_start=40)).metrics == {"accuracy": 0.9}
+    assert progress.carry_over(earlier, Snapshot(step=10)).metrics == {}

@@ -97,11 +97,13 @@ def from_frame(frame: dict[str, Any], now: float, first_step_time: float | None 
 def carry_over(earlier: Snapshot, reported: Snapshot) -> Snapshot:
     """The progress reported in a round; epoch and metrics come from the round before while they are unreported.
 
-    A program that restores its state knows its step before it begins an epoch; metrics come at the end of an epoch.
+    A program that restores its state knows its step before it begins an epoch; metrics come at the end of an epoch, and
+    are none of another `fit`.
     """
     if reported.epoch is None and earlier.epoch is not None:
         reported = replace(reported, epoch=earlier.epoch, epochs=reported.epochs or earlier.epochs)
-    return replace(reported, metrics=reported.metrics or earlier.metrics)
+    same_fit = reported.fit_start == earlier.fit_start
+    return replace(reported, metrics=reported.metrics or (earlier.metrics if same_fit else {}))
 
 
 def has_reports(snapshot: Snapshot) -> bool:

@@ -76,7 +76,7 @@ def _fraction(job: Job, progress: View) -> float | None:
     """The part that is done; None if it is unknown."""
     if job.succeeded:
         return 1.0
-    return round(fraction(progress), 4) if progress.get("epochs") else None
+    return round(fraction(progress, job.phase == "Succeeded"), 4) if progress.get("epochs") else None
 
 
 def _warnings(job: Job) -> Iterable[str]:

@@ -105,6 +105,15 @@ def test_a_gang_without_backups_tells_why_and_no_event_does() -> None:
     assert notes(cluster) == []
 
 
+@pytest.mark.parametrize("why", ["waits for the end of an epoch, or 1000 steps", "the training has ended"])
+def test_a_pause_and_the_end_of_the_training_are_no_end_of_the_backups(why: str) -> None:
+    cluster = training()
+    cluster.launchers.in_memory = {**NONE, "members": 0, "on": False, "reason": why}
+    cluster.wait(20).run()
+    assert notes(cluster)[1:] == []
+    assert told_condition(cluster) == ("True", "MemoryBackupOn", "the first at step 170, 76.0 MB a member")
+
+
 def test_backups_that_end_are_an_event_with_the_reason() -> None:
     cluster = training()
     cluster.launchers.in_memory = {**NEWEST, "on": False, "reason": FULL}

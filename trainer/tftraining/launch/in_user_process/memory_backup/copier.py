@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from . import copy_file, interval, room
-from .copy_report import OTHER_MEMBER, Report, without_copies
+from .copy_report import ENDED, OTHER_MEMBER, WAITS, Report, without_copies
 from .copy_request import Request
 from .member_sums import Sums, Totals
 from .settings import SOURCE, Settings
@@ -188,7 +188,7 @@ class Copier:
             self._slots.clear()
         except OSError as error:
             self.why_not = f"{error.filename}: {error.strerror}"
-        reason = f"waits for the end of an epoch, or {self._settings.wait_steps} steps" if self._waits else ""
+        reason = f"{WAITS}, or {self._settings.wait_steps} steps" if self._waits else ""
         self.report.tell(reason=reason, begun=step)
 
     # The steps.
@@ -419,7 +419,7 @@ class Copier:
                 self._slots.discard()
         except OSError as error:
             self._log(f"{error.filename}: {error.strerror}")
-        self.report.tell_end(why or "the training has ended")
+        self.report.tell_end(why or ENDED)
 
 
 class LossIsNotFinite(ArithmeticError):

@@ -22,7 +22,7 @@ from ..keras_hook import EPOCHS_DONE, STEPS_DONE
 from . import copy_file, input_kind, random_numbers, stored_state, variable_count
 from .callback_state import CallbackStates
 from .copier import Copier, describe
-from .copy_report import NOT_STORED
+from .copy_report import ENDED, NOT_STORED
 from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
 from .input_position import UNKNOWN, Position, can_skip, examples_in_a_step, pass_over, readers_of
 from .keras_fit import KerasFit
@@ -264,7 +264,7 @@ class Session:
             if self.copier.agreed:
                 pass_over(self._fit.dataset, self._kind, self._fit.iterators_of(int(done)))
             self.copier.agreed = False
-            self.copier.report.tell_end("the training has ended")
+            self.copier.report.tell_end(ENDED)
         if not self.copier.agreed or self._states is None:
             if self._only_counts:
                 self._count_random_numbers()
