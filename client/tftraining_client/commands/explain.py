@@ -7,7 +7,7 @@ from typing import Any
 from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, MEMORY_BACKUP, RESUMED_TRAINING_DIFFERS, Failure
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
-from tftraining_client.commands.advice import advice
+from tftraining_client.commands.advice import advice_for
 from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import hint, print_raw, say
 from tftraining_client.commands.restart_text import restart_text
@@ -40,7 +40,7 @@ def as_object(job: Job) -> dict[str, Any]:
         "phase": job.phase,
         **{name: status[name] for name in ("reason", "message", "failure", "lastRestart") if name in status},
         "warnings": [dict(zip(("type", "message"), each, strict=True)) for each in _warnings(job)],
-        "try": advice(job.phase, job.status.reason or ""),
+        "try": advice_for(job),
     }
 
 
@@ -67,7 +67,7 @@ def _parts(job: Job, now: datetime) -> Iterator[str]:
     if job.log_tail and (job.failed or job.phase == "Restarting"):
         yield f"last lines of {status.failure.pod if status.failure else 'the program'}:"
         yield "\n".join(f"  {line}" for line in job.log_tail.rstrip().splitlines())
-    if text := advice(job.phase, status.reason or ""):
+    if text := advice_for(job):
         yield f"try: {text}"
 
 

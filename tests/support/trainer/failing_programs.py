@@ -21,7 +21,7 @@ from pathlib import Path
 from tftraining.launch.failure.exit import exit_of
 from tftraining.launch.failure.incident import describe, reason_of
 from tftraining.launch.process.output import OutputTail
-from tftraining_client.commands.advice import advice
+from tftraining_client.commands.advice import AGAIN, advice
 
 KERASES = {"tf_keras": "import tf_keras as keras", "Keras 3": "import keras"}
 SECONDS = 120
@@ -203,7 +203,8 @@ HEAD = """# Messages of failing programs
 
 What `status.message`, the events and `tftj` say of a program that has failed, by its cause: the line of TensorFlow's or
 Keras' message that tells the cause, not the frame around it ("in user code:", "Graph execution error:"). Arrays are
-cut. The whole traceback is in the log. The last column is the advice of `tftj explain`.
+cut. The whole traceback is in the log. The last column is the advice of `tftj explain`, which also names the commands
+after it: `tftj delete JOB`, `tftj submit FILE`.
 
 `python -m tests.support.trainer.failing_programs` runs each program with both Kerases and writes this page; a test
 compares it.
@@ -211,7 +212,7 @@ compares it.
 
 
 def run(cause: str, which: str, directory: Path) -> tuple[str, str]:
-    """The message of the program in a process of its own, and the reason of the failure."""
+    """The message of the program in a process of its own, and the advice."""
     programs = {name: text for section in PROGRAMS.values() for name, text in section.items()}
     script = directory / "train.py"
     script.write_text(f"{KERASES[which]}\n{BEGIN}\n{programs[cause]}\n", encoding="utf-8")
@@ -224,7 +225,8 @@ def run(cause: str, which: str, directory: Path) -> tuple[str, str]:
         for line in output:
             tail.feed(2, line)
     ended = exit_of(os.waitpid(pid, 0)[1], tail.lines(), exception=tail.exception())
-    return _portable(describe("worker-1", ended)), reason_of(ended)
+    tried = advice("Failed", "MaxRestartsExceeded", reason_of(ended), ended.exception)
+    return _portable(describe("worker-1", ended)), tried.removesuffix(f"; {AGAIN}")
 
 
 def _become(script: Path, output: int) -> None:
@@ -271,7 +273,7 @@ def row(cause: str) -> str:
         found = {which: run(cause, which, Path(directory)) for which in KERASES}
     told = {which: f"`{message.translate(CELL)}`" for which, (message, _) in found.items()}
     messages = sorted({*told.values()}) if len({*told.values()}) == 1 else [f"{which}: {told[which]}" for which in told]
-    return f"| {cause} | {'<br>'.join(messages)} | {advice('Failed', found['Keras 3'][1])} |"
+    return f"| {cause} | {'<br>'.join(messages)} | {found['Keras 3'][1]} |"
 
 
 if __name__ == "__main__":

@@ -1,16 +1,20 @@
 """What the commands print, at 40, 80 and 200 columns and in a pipe."""
 
 import io
+import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from tests.support.client.cluster_objects import NOW, a_job, a_pod, an_event
+from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
 from tftraining_client.cluster.models import LogLine
 from tftraining_client.cluster.snapshot import Snapshot, sorted_pods
-from tftraining_client.commands.advice import ADVICE, FALLBACK, advice
+from tftraining_client.commands.advice import ADVICE, AGAIN, CHANGE, FALLBACK, OF_EXCEPTIONS, advice
+from tftraining_client.commands.app import app
 from tftraining_client.commands.explain import explanation
 from tftraining_client.commands.listing import job_table
 from tftraining_client.commands.logs import Prefixes
@@ -162,7 +166,7 @@ def test_a_failure_is_explained_with_the_culprit_the_log_and_what_to_try() -> No
         "last lines of digits-worker-1:",
         "  Traceback (most recent call last):",
         "  ValueError: boom",
-        f"try: {ADVICE['SameFailure']}",
+        "try: correct the program; then `tftj delete digits` and `tftj submit FILE`: it resumes from its backup",
     ]
 
 
@@ -213,12 +217,51 @@ def test_a_signal_is_named_instead_of_the_exit_code() -> None:
     assert "last failure: digits-worker-1: OOMKilled, signal 9" in told
 
 
+@pytest.mark.parametrize(
+    ("reason", "failure", "words"),
+    [
+        ("MaxRestartsExceeded", {"reason": "OOMKilled", "signal": 9}, "raise resources.limits.memory"),
+        ("FailedByRule", {"reason": "NotFound", "exitCode": 127}, "correct the command of the container"),
+        (
+            "SameFailure",
+            {"reason": "Error", "exception": "ResourceExhaustedError: OOM"},
+            "raise resources.limits.memory",
+        ),
+        ("MaxRestartsExceeded", {"reason": "Error", "exception": "FileNotFoundError: x"}, "give the file to every pod"),
+        ("FailedByRule", {"reason": "Error", "exception": "ValueError: x"}, "correct the program, or the rule"),
+        ("StartDeadlineExceeded", {"reason": "OOMKilled"}, "raise spec.runPolicy.startDeadlineSeconds"),
+    ],
+)
+def test_the_advice_after_repeated_failures_is_that_of_the_failure(
+    reason: str, failure: dict[str, Any], words: str
+) -> None:
+    told = explanation(a_job(phase="Failed", reason=reason, failure={"pod": "digits-worker-1", **failure}), NOW)[-1]
+    assert told.startswith(f"try: {words}") and told.endswith("`tftj submit FILE`: it resumes from its backup")
+
+
+def test_a_template_can_be_changed_while_the_job_starts() -> None:
+    told = advice("Starting", "PodsNotReady")
+    assert told.endswith("the template can be changed between `tftj suspend JOB` and `tftj resume JOB`")
+
+
+@pytest.mark.parametrize("text", sorted({*ADVICE.values(), *OF_EXCEPTIONS.values(), AGAIN, CHANGE}))
+def test_the_fields_and_commands_of_the_advice_exist(text: str) -> None:
+    (version,) = definition()["spec"]["versions"]
+    for path in re.findall(r"\bspec(?:\.\w+)+", text):
+        schema = version["schema"]["openAPIV3Schema"]
+        for name in path.split("."):
+            schema = schema["properties"][name]
+    verbs = {command.name for command in app.registered_commands}
+    assert {*re.findall(r"`tftj (\w+)", text)} <= verbs
+    assert "the cause in the message" not in text
+
+
 def test_there_is_advice_for_every_reason_with_which_a_job_fails() -> None:
     page = (REPOSITORY / "docs" / "status.md").read_text(encoding="utf-8")
     rows = [row.split("|") for row in page.splitlines() if row.startswith("| `")]
     failed = [name.strip("` ") for row in rows if row[2].strip().startswith("Failed") for name in row[1].split(",")]
     assert len(failed) > 10
-    assert [name for name in failed if advice("Failed", name) == FALLBACK] == []
+    assert [name for name in failed if FALLBACK in advice("Failed", name)] == []
     restarting = [
         name.strip("` ")
         for row in rows

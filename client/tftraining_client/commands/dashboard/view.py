@@ -10,7 +10,7 @@ from typing import Any
 
 from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.snapshot import Snapshot
-from tftraining_client.commands.advice import advice
+from tftraining_client.commands.advice import advice_for
 from tftraining_client.commands.explain import WARNINGS, culprit
 from tftraining_client.commands.restart_text import restart_details
 from tftraining_client.history import History, Point, RestartMark
@@ -55,7 +55,7 @@ def job_view(snapshot: Snapshot) -> View:
         "started": _time(job.status.start_time),
         "attempt": job.status.attempt,
         "progressText": progress_text(_progress(job)),
-        "advice": advice(job.phase, job.status.reason or ""),
+        "advice": advice_for(job),
         "warnings": list(_warnings(job)),
         "failure": culprit(job.status.failure) if job.status.failure else "",
         "logTail": job.log_tail,
