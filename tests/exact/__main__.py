@@ -2,7 +2,7 @@
 
     python -m tests.exact cell '{"input": "shuffled", "kills": [{"epoch": 2, "batch": 7}]}'    one cell: what differs
     python -m tests.exact page                                                                 writes docs/exact.md
-    python -m tests.exact --seed 7 --kills 500 [--keras-3]                                     a campaign
+    python -m tests.exact --seed 7 --kills 500 [--keras-3] [--gangs]                           a campaign
 
 The progress goes to standard error, and the last line of a campaign's output is JSON. The exit status is 1 if any
 difference is silent. `--keep DIRECTORY` keeps what the programs have left.
@@ -25,7 +25,7 @@ from tests.exact import page
 from tests.exact.cells import PARTS, Cell
 from tests.exact.compare import Verdict, judge
 from tests.exact.direct import Direct, Interpreter
-from tests.exact.draw import cells, of_keras_3
+from tests.exact.draw import cells, gangs, of_keras_3
 from tests.exact.launched import Launched
 
 
@@ -124,6 +124,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of a campaign; drawn by default")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--keras-3", action="store_true", help="a campaign with programs of Keras 3")
+    parser.add_argument("--gangs", action="store_true", help="a campaign with gangs alone")
     parser.add_argument("--keep", type=Path)
     arguments = parser.parse_args()
     if arguments.what[:1] == ["page"]:
@@ -143,7 +144,8 @@ def main() -> int:
                 tally.add(verdict)
                 print(cell.to_json(), *verdict.lines(), sep="\n", flush=True)
         else:
-            campaign(runs, of_keras_3(cells(seed)) if arguments.keras_3 else cells(seed), tally, arguments.kills)
+            drawn = gangs(cells(seed)) if arguments.gangs else cells(seed)
+            campaign(runs, of_keras_3(drawn) if arguments.keras_3 else drawn, tally, arguments.kills)
             print(json.dumps(asdict(tally)))
     return int(not tally.good)
 

@@ -210,10 +210,14 @@ def _results(one: dict[str, Any], other: dict[str, Any], where: str) -> list[Dif
     found = []
     for number, (a, b) in enumerate(zip(one["parts"], other.get("parts", []), strict=True)):
         for name in ("weights", "optimizer", "metrics", "rate", "late", "table", "score"):
-            if name in ("metrics", "optimizer") and len(b[name]) < len(a[name]):
+            if name == "optimizer" and len(b[name]) < len(a[name]):
                 continue  # this fit trains nothing behind the restart, so they are not built again
-            if _differ(a.get(name), b.get(name)):
-                found.append(Difference(name, f"{where}, part {number}: {_short(a.get(name), b.get(name))}"))
+            one_value, other_value = a.get(name), b.get(name)
+            if name == "metrics":  # some of Keras' own neither
+                one_value = {each: values for each, values in one_value.items() if other_value.get(each)}
+                other_value = {each: values for each, values in other_value.items() if values}
+            if _differ(one_value, other_value):
+                found.append(Difference(name, f"{where}, part {number}: {_short(one_value, other_value)}"))
         found += _history(a, b, f"{where}, part {number}")
         if a["iterations"] != b["iterations"]:
             found.append(Difference("totals", f"{where}, part {number}: {a['iterations']} steps, {b['iterations']}"))

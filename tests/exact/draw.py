@@ -32,10 +32,13 @@ def cells(seed: int) -> Iterator[Cell]:
 
 
 def of_keras_3(drawn: Iterator[Cell]) -> Iterator[Cell]:
-    """The cells that a program of Keras 3 can have. In a gang its chief alone saves, so that it cannot read what each
-    member counts: there without BackupAndRestore."""
-    found = (replace(cell, lib="keras") for cell in drawn if cell.model not in LEGACY_ONLY)
-    return (replace(cell, backup=cell.backup and max(cell.workers, cell.scaled_to) == 1) for cell in found)
+    """The cells that a program of Keras 3 can have."""
+    return (replace(cell, lib="keras") for cell in drawn if cell.model not in LEGACY_ONLY)
+
+
+def gangs(drawn: Iterator[Cell]) -> Iterator[Cell]:
+    """The cells with several workers."""
+    return (cell for cell in drawn if max(cell.workers, cell.scaled_to) > 1)
 
 
 def _one(chance: random.Random, given: dict[str, object]) -> Cell:

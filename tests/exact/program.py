@@ -161,7 +161,8 @@ def fit_folds() -> None:
 def custom_loop() -> None:
     """A loop of its own, with three lines for the copies; the storage has a checkpoint of each epoch."""
     model = make_model()
-    model.optimizer.build(model.trainable_variables)
+    with STRATEGY.scope() if STRATEGY is not None else nullcontext():
+        model.optimizer.build(model.trainable_variables)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
     manager = tf.train.CheckpointManager(checkpoint, str(PLACE.path(f"checkpoints-{TASK}")), max_to_keep=1)
     step = int(manager.latest_checkpoint.rpartition("-")[2]) if manager.restore_or_initialize() else 0

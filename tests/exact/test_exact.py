@@ -47,6 +47,21 @@ GANGS_3 = [  # of Keras 3
         epochs=3,
         kills=(Kill(1, 18, member=1), Kill(2, 12)),
     ),
+    Cell(
+        lib="keras",
+        workers=2,
+        callbacks=("early-stopping", "reduce-lr", "checkpoint", "csv", "tensorboard"),
+        validation="each",
+        epochs=3,
+        kills=(Kill(1, 12), Kill(1, at="validation", member=1)),
+    ),
+    Cell(
+        lib="keras",
+        workers=2,
+        callbacks=("csv-append",),
+        epochs=3,
+        kills=(Kill(0, 12, member=1), Kill(2, at="epoch_begin")),
+    ),
 ]
 FOUND = [  # by campaigns
     Cell(input="generator", model="metric", callbacks=("lr", "own"), kills=(Kill(1, 12), Kill(2, 12))),
@@ -56,6 +71,8 @@ FOUND = [  # by campaigns
     Cell(input="files", model="table", kills=(Kill(3, 5),)),
     Cell(input="cache-file", shape="one-line", kills=(Kill(2, 2), Kill(2, 19))),
     Cell(lib="keras", input="unseeded", model="metric", shape="two-fits", kills=(Kill(1, 18, part=1),)),
+    Cell(lib="keras", model="two-optimizers", shape="two-fits", epochs=2, kills=(Kill(0, part=1),)),
+    Cell(lib="keras", model="train-step", shape="two-fits", epochs=2, kills=(Kill(0, part=1),)),
     Cell(input="arrays", optimizer="legacy", callbacks=("lr",), kills=(Kill(2, 4), Kill(3, 12))),
 ]
 DRAWN = list(islice(cells(SEED), CELLS))

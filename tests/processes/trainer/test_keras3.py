@@ -193,7 +193,7 @@ def test_callbacks_decide_alike_and_the_chief_writes_what_all_name(
 ) -> None:
     place, told = callbacks
     first, second = (each["deciding"] for each in told)
-    assert {**first, "saved": 0} == {**second, "saved": 0}
+    assert {**first, "saved": 0, "process": 0} == {**second, "saved": 0, "process": 0}
     own = [str(place / str(task) / ".next-last.keras") for task in range(2)]
     assert second["saved"] == [own[1]]
     assert {own[0], str(place / "shared" / ".next-best.keras"), str(place / "shared" / ".next-1.weights.h5")} <= set(
@@ -201,7 +201,9 @@ def test_callbacks_decide_alike_and_the_chief_writes_what_all_name(
     )
     assert not list(place.rglob(".next-*"))
     tables = [(place / str(task) / "log.csv").read_text() for task in range(2)]
-    assert tables[0] == tables[1]
+    assert tables[0] == tables[1] == (place / "shared" / "log.csv").read_text()
+    events = [path.name for path in (place / "shared" / "board").rglob("events.*")]
+    assert len(events) == 2 and all(f".{first['process']}." in name for name in events), events
     assert len(tables[0].splitlines()) == len(first["history"]["loss"]) + 1
     with warnings.catch_warnings(action="ignore"):
         best = keras.models.load_model(place / "shared" / "best.keras", custom_objects={"Counting": keras.Model})

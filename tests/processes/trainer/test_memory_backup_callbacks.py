@@ -158,7 +158,7 @@ def test_the_state_of_a_backup_is_bound_to_it(tmp_path: Path) -> None:
     stored_state.write(one, {"step": 1}, [None, weights])
     assert stored_state.read(two) is None
     stored_state.write(two, {"step": 2}, [None])
-    head, arrays = stored_state.read(one) or ({}, [])
+    head, arrays, _ = stored_state.read(one) or ({}, [], None)
     assert (head["step"], arrays[0]) == (1, None)
     assert [each.tobytes() for each in arrays[1] or ()] == [each.tobytes() for each in weights]
     stored_state.prune(two)

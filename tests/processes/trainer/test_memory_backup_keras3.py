@@ -6,17 +6,26 @@ As test_memory_backup_fit.py for tf_keras. A training that was interrupted ends 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import h5py  # type: ignore[import-untyped]
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tftraining.launch.in_user_process import call_site
-from tftraining.launch.in_user_process.memory_backup import fit_hook, input_position, interval, keras_state
+from tftraining.launch.in_user_process.memory_backup import (
+    fit_hook,
+    input_position,
+    interval,
+    kept_variables,
+    keras_state,
+    model_variables,
+)
 from tftraining.launch.in_user_process.memory_backup.copy_file import held
 from tftraining.launch.in_user_process.memory_backup.settings import Settings
 
@@ -53,6 +62,13 @@ class Follow(keras.callbacks.Callback):  # type: ignore[misc]
             raise Interrupted
 
 
+def state_of(model: Any) -> list[bytes]:
+    """The values of all variables, but those of Keras' own metrics, which a `fit` resets."""
+    local, again = model.distribute_strategy.experimental_local_results, model_variables.keras_metrics(model)
+    state = [each for each in model_variables.all_of(model) if id(each) not in again]
+    return [part.numpy().tobytes() for each in state for part in local(each)]
+
+
 class Job:
     """One job on this machine; each `fit` is another round of it."""
 
@@ -78,9 +94,7 @@ class Job:
         backup = [keras.callbacks.BackupAndRestore(str(self.backup), save_freq)] if saves else []
         callbacks = [*backup, *more.pop("callbacks", []), self.follow]
         self.model.fit(input, epochs=epochs, callbacks=callbacks, verbose=0, shuffle=False, **more)
-        local = self.model.distribute_strategy.experimental_local_results
-        state = [*self.model.variables, *self.model.optimizer.variables]
-        return [part.numpy().tobytes() for each in state for part in local(each.value)]
+        return state_of(self.model)
 
     def report(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.memory / "report.json").read_text())
@@ -164,22 +178,121 @@ def test_an_interrupted_training_ends_with_the_same_bytes(job: Job, tmp_path: Pa
     assert held(str(job.memory)) == []
 
 
+class Lasting(keras.metrics.Metric):  # type: ignore[misc]
+    """A metric that `fit` does not reset."""
+
+    def __init__(self) -> None:
+        super().__init__(name="lasting")
+        self.total = self.add_weight(name="total", shape=(), initializer="zeros")
+
+    def update_state(self, truth: Any, predicted: Any, sample_weight: Any = None) -> None:
+        self.total.assign_add(tf.cast(tf.shape(truth)[0], tf.float32))
+
+    def result(self) -> Any:
+        return self.total
+
+    def reset_state(self) -> None:
+        pass
+
+
+class Several(keras.Model):  # type: ignore[misc]
+    """State that Keras' file of weights does not restore: two optimizers, a metric, a variable of TensorFlow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = keras.layers.Dense(4), keras.layers.Dense(1)
+        self.lasting, self.annealed = Lasting(), tf.Variable(1.0, trainable=False)
+        self(keras.ops.zeros((1, 8)))
+
+    def call(self, x: Any) -> Any:
+        return self.head(self.body(x))
+
+    def compile(self) -> None:
+        super().compile(loss="mse")
+        self.adam, self.sgd = keras.optimizers.Adam(0.01), keras.optimizers.SGD(0.01, momentum=0.9)
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.annealed * tf.reduce_mean((self(x) - y) ** 2) / (1 + self.lasting.total / 1000)
+        parts = self.body.trainable_variables, self.head.trainable_variables
+        for optimizer, part, gradients in zip((self.adam, self.sgd), parts, tape.gradient(loss, parts), strict=True):
+            optimizer.apply_gradients(zip(gradients, part, strict=True))
+        self.annealed.assign(self.annealed * 0.999)
+        self.lasting.update_state(y, y)
+        return {"loss": loss}
+
+
+def several() -> Any:
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(1)
+    model = Several()
+    model.compile()
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
 @pytest.mark.parametrize(
-    ("save_freq", "first"), [pytest.param("epoch", (1, 0), marks=pytest.mark.slow_fault), (30, (1, 20))]
+    ("model", "save_freq", "first"),
+    [
+        pytest.param(build, "epoch", (1, 0), marks=pytest.mark.slow_fault),
+        (build, 30, (1, 20)),
+        (several, "epoch", (1, 0)),
+    ],
 )
 def test_without_copies_it_resumes_from_the_storage_and_ends_with_the_same_bytes(
-    job: Job, tmp_path: Path, save_freq: Any, first: tuple[int, int]
+    job: Job, tmp_path: Path, model: Callable[[], Any], save_freq: Any, first: tuple[int, int]
 ) -> None:
     """The backup has the place and the callbacks beside it: Keras alone would repeat the epoch."""
     whole = Job(tmp_path / "undisturbed")
-    whole.model = build()
+    whole.model = model()
     expected = whole.fit(input=DATA.shuffle(320, seed=4).batch(8))
-    job.model = build()
+    job.model = model()
     with pytest.raises(Interrupted):
         job.fit(65, input=DATA.shuffle(320, seed=4).batch(8), save_freq=save_freq)
     for number, step in held(str(job.memory)):
         (job.memory / f"copy-{number}-{step}").unlink()
-    job.model = build()
+    job.model = model()
     end = job.fit(input=DATA.shuffle(320, seed=4).batch(8), save_freq=save_freq)
     assert (job.report()["resumed"], job.follow.batches[0]) == (None, first)
     assert end == expected
+
+
+def test_what_lies_beside_another_backup_is_not_used(job: Job) -> None:
+    """Of the same size and time, as a restored copy of an older backup may have."""
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(65, input=DATA.batch(8))
+    for number, step in held(str(job.memory)):
+        (job.memory / f"copy-{number}-{step}").unlink()
+    saved = job.backup / "latest.weights.h5"
+    times = saved.stat()
+    with h5py.File(saved, "r+") as file:
+        values = file["layers/dense/vars/0"]
+        values[...] = values[...] + 1
+    os.utime(saved, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert saved.stat().st_size == times.st_size
+    job.model = build()
+    job.fit(input=DATA.batch(8))
+    assert "no stored state" in job.report()["epochResumed"]
+
+
+@pytest.mark.parametrize("make", [lambda: build(mirrored()), several])
+def test_a_new_model_gets_all_kept_variables(tmp_path: Path, make: Callable[[], Any]) -> None:
+    """Each replica has moving statistics of its own; a second optimizer has not made a step yet."""
+    model = make()
+    model.fit(DATA.batch(8), verbose=0, shuffle=False)
+    file = tmp_path / "kept.npz"
+    with file.open("wb") as opened:
+        kept_variables.KeptVariables(model).write(opened)
+    other = make()
+    kept_variables.restore(other, str(file))
+    assert state_of(other) == state_of(model)
+
+
+def test_the_kept_variables_of_another_model_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "kept.npz"
+    with file.open("wb") as opened:
+        kept_variables.KeptVariables(build()).write(opened)
+    with pytest.raises(LookupError):
+        kept_variables.restore(several(), str(file))

@@ -95,9 +95,11 @@ def deciding() -> dict[str, Any]:
         kinds.ModelCheckpoint(str(OWN / "last.keras")),
         kinds.CSVLogger(str(OWN / "log.csv")),
         kinds.TensorBoard(str(OWN / "board")),
+        kinds.CSVLogger(str(SHARED / "log.csv"), append=True),
+        kinds.TensorBoard(str(SHARED / "board"), histogram_freq=1, update_freq=2),
         epochs=12,
     )
-    told = {"saved": sorted(set(Counting.saved)), "digest": digest(model)}
+    told = {"saved": sorted(set(Counting.saved)), "digest": digest(model), "process": os.getpid()}
     return {**told, "rate": float(model.optimizer.learning_rate.numpy()), "history": history.history}
 
 

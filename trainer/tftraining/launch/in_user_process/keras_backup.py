@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .keras3.gang import saves_together
-from .memory_backup import member_sums
-from .memory_backup.member_sums import Sums, members_of, sums_over, totals_over, writes_under
-from .memory_backup.variable_values import is_sum
+from .memory_backup import kept_variables, member_sums
+from .memory_backup.kept_variables import KeptVariables
+from .memory_backup.member_sums import Sums, members_of, sums_over, writes_under
+from .memory_backup.model_variables import build_optimizer
 from .surface import Part, Surface
 
 CLASS = "BackupAndRestore"
@@ -43,6 +42,7 @@ KERAS_3 = Surface(
         Part("keras.src.callbacks.backup_and_restore", CLASS, uses="_weights_path backup_dir delete_checkpoint"),
         Part("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer.fit", uses="_initial_epoch stop_training"),
         Part("keras.src.trainers.trainer", "Trainer.metrics"),
+        *kept_variables.PARTS,
         *member_sums.SURFACE.parts,
     ),
 )
@@ -181,53 +181,24 @@ class Keras3Backup(Backup):
         self._initial_epoch = getattr(self._model, "_initial_epoch", None)
 
     def restore(self, state: str, epochs: int) -> None:
-        """Restore as the callback's own _load_model does."""
-        optimizer = self._model.optimizer
-        if optimizer is not None and not optimizer.built:
-            optimizer.build(self._model.trainable_variables)
-        self._model.load_weights(f"{state}.weights.h5")
-        self._restore_metrics(f"{state}.metrics.npz")
-        if any(hasattr(type(each), "apply_gradients") and each is not optimizer for each in vars(self._model).values()):
-            sys.stderr.write("tftraining: the model's other optimizers begin anew: Keras' file does not restore them\n")
+        """Restore the variables, and let Keras begin behind the last epoch."""
+        if os.path.exists(f"{state}.npz"):
+            kept_variables.restore(self._model, f"{state}.npz")
+        else:
+            with self._strategy.scope():
+                build_optimizer(self._model)
+            self._model.load_weights(f"{state}.weights.h5")
+            sys.stderr.write("tftraining: an earlier version has kept this end: without metrics and other optimizers\n")
+        if lacking := kept_variables.lacking(self._model):
+            sys.stderr.write(f"tftraining: the end of this fit lacks what no variable holds: {lacking}\n")
         self._model._initial_epoch = epochs
 
     def save(self, state: str) -> None:
-        """Save as the callback's own _save_model does, and the metrics, which Keras' file lacks: one whose reset_state
-        does nothing goes on in the next `fit`. All members must call it: sums are read by a collective."""
-        values = self._metric_values()
+        """Save all variables. All members must call it: sums are read by a collective."""
+        kept = KeptVariables(self._model)
         if state:
-            self._model.save_weights(f"{state}.weights.h5", overwrite=True)
-            sys.modules["numpy"].savez(f"{state}.metrics.npz", **values)
-        elif saves_together(self._model):
-            with tempfile.TemporaryDirectory() as place:
-                self._model.save_weights(os.path.join(place, "along.weights.h5"))
-
-    def _metric_values(self) -> dict[str, Any]:
-        """The values of the metrics' variables; of sums over the replicas the totals."""
-        metrics, local = self._metrics(), self._strategy.experimental_local_results
-        parts = {name: [part.numpy() for part in local(each)] for name, each in metrics.items()}
-        sums = [name for name, each in metrics.items() if is_sum(each)]
-        totals = totals_over(self._strategy, self.workers)([sum(parts[name]) for name in sums])
-        return {name: own[0] for name, own in parts.items()} | dict(zip(sums, totals))
-
-    def _metrics(self) -> dict[str, Any]:
-        """The variables of the metrics, by their places in the model."""
-        metrics = [each for metric in self._model.metrics for each in metric.variables]
-        return {f"{place} {each.path}".replace("/", " "): each._value for place, each in enumerate(metrics)}
-
-    def _restore_metrics(self, path: str) -> None:
-        numpy, assign = sys.modules["numpy"], sys.modules["tensorflow"].raw_ops.AssignVariableOp
-        if not os.path.exists(path):  # of an earlier version
-            return
-        with numpy.load(path, allow_pickle=False) as stored:
-            for name, each in self._metrics().items():
-                if name not in stored:
-                    continue
-                value = stored[name]
-                if is_sum(each):
-                    value = (value / self._strategy.num_replicas_in_sync).astype(value.dtype)
-                for part in self._strategy.experimental_local_results(each):
-                    assign(resource=part.handle, value=value)
+            with open(f"{state}.npz", "wb") as file:
+                kept.write(file)
 
     def after_end(self, stopped: bool) -> None:
         """Also reset the initial epoch, which Keras leaves in the model: the next `fit` would begin there."""

@@ -202,7 +202,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
     monkeypatch.setattr(LegacyFit, "latest", lambda self: self._saved.read_checkpoint_manager.latest_checkpoint)
     monkeypatch.setattr(call_site, "objection", lambda frame: "")
     monkeypatch.setattr(Session, "_identify", lambda self, state: self._callbacks.identity)
-    monkeypatch.setattr(Session, "_stored", lambda self: (self._fit._saved.step, 5))
+    monkeypatch.setattr(Session, "_stored", lambda self, behind: (self._fit._saved.step, 5))
 
     def run(one: dict[str, Any] | None = None, other: dict[str, Any] | None = None, **both: Any) -> Any:
         gang = Gang(2)
@@ -281,7 +281,11 @@ def test_otherwise_keras_restores_in_all_and_copies_are_made(begin: Begin, one: 
     assert [each.held() for each in members] == [[], []]
 
 
-STORED: Any = ({**PLACE, "identity": "this", "step": 32, "workers": 2, "stepsPerEpoch": STEPS, "input": "digest"}, [])
+STORED: Any = (
+    {**PLACE, "identity": "this", "step": 32, "workers": 2, "stepsPerEpoch": STEPS, "input": "digest"},
+    [],
+    None,
+)
 
 
 @pytest.mark.parametrize(
@@ -290,8 +294,8 @@ STORED: Any = ({**PLACE, "identity": "this", "step": 32, "workers": 2, "stepsPer
         ((STORED, STORED), (1, 12, 32, 1)),
         ((STORED, None), (0, 0, 0, 0)),
         ((ValueError("damaged"), STORED), (0, 0, 0, 0)),
-        ((STORED, ({**STORED[0], "step": 31}, [])), (0, 0, 0, 0)),  # of another backup
-        ((STORED, ({**STORED[0], "identity": "another"}, [])), (0, 0, 0, 0)),
+        ((STORED, ({**STORED[0], "step": 31}, [], None)), (0, 0, 0, 0)),  # of another backup
+        ((STORED, ({**STORED[0], "identity": "another"}, [], None)), (0, 0, 0, 0)),
     ],
 )
 def test_all_take_what_was_stored_beside_the_backup_or_none_does(begin: Begin, found: Any, place: Any) -> None:

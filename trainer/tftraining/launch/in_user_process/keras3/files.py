@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -21,7 +22,13 @@ from .gang import gathered, saves_together
 
 BACKUP = "keras.src.callbacks.backup_and_restore"
 CHECKPOINT = "keras.src.callbacks.model_checkpoint"
-PATHS = {"BackupAndRestore": "backup_dir", "ModelCheckpoint": "filepath"}
+LOGGER, BOARD = "keras.src.callbacks.csv_logger", "keras.src.callbacks.tensorboard"
+PATHS = {
+    "BackupAndRestore": "backup_dir",
+    "CSVLogger": "filename",
+    "ModelCheckpoint": "filepath",
+    "TensorBoard": "log_dir",
+}
 PARTS = (
     Part(BACKUP, "BackupAndRestore", uses="backup_dir _prev_weights_path _prev_training_metadata_path _load_model"),
     Part(BACKUP, "BackupAndRestore._save_model", "self", "save_weights _weights_path _training_metadata_path"),
@@ -30,6 +37,10 @@ PARTS = (
     Part(CHECKPOINT, "ModelCheckpoint", uses="filepath verbose best save_weights_only"),
     Part(CHECKPOINT, "ModelCheckpoint._save_model", "self epoch batch logs", "_get_file_path save save_weights"),
     Part(CHECKPOINT, "ModelCheckpoint._should_save_model", "self epoch batch logs filepath"),
+    Part(LOGGER, "CSVLogger.on_train_begin", "self logs", "append append_header filename csv_file"),
+    Part(LOGGER, "CSVLogger", uses="keys writer"),
+    Part(BOARD, "TensorBoard", uses="log_dir _train_dir _writers _close_writers"),
+    Part(BOARD, "TensorBoard._train_writer", uses="_writers"),
     Part("keras.src.callbacks.callback", "Callback.set_model", "self model", "_model"),
     Part("keras.src.backend.tensorflow.trainer", "TensorFlowTrainer.fit", uses="_initial_epoch"),
 )
@@ -62,6 +73,8 @@ def begin(callbacks: list[Any], strategy: Any) -> bool:
     named = set.intersection(*({int(each) for each in row[1:]} for row in members))
     for each, path in writers:
         setattr(each, _SHARED, _digest(path) in named)
+        if hasattr(each, "_close_writers") and _leaves(each):
+            _leave_board(each)
         if hasattr(each, "backup_dir") and not chief and not getattr(each, _SHARED):
             _finish_rename(each)
     return any(row[0] for row in members)
@@ -127,6 +140,54 @@ def patch_backup(module: Any) -> None:
 def _leaves(callback: Any) -> bool:
     """Whether it leaves its path to the chief."""
     return getattr(callback, _SHARED, False) and not callback.model._distribute_strategy.extended.should_checkpoint
+
+
+def patch_logger(module: Any) -> None:
+    """Extend CSVLogger."""
+    cls = module.CSVLogger
+    begin = cls.on_train_begin
+
+    @functools.wraps(begin)
+    def on_train_begin(self: Any, logs: Any = None) -> None:
+        if not _leaves(self):
+            return begin(self, logs)  # type: ignore[no-any-return]
+        files, size = sys.modules["tensorflow"].io.gfile, 0
+        if self.append and files.exists(self.filename):
+            size = int(files.stat(self.filename).length)
+            self.append_header = not size
+        self.csv_file, self.keys, self.writer = Unwritten(size), None, None
+        return None
+
+    cls.on_train_begin = on_train_begin
+
+
+class Unwritten:
+    """The file of a CSVLogger that leaves it to the chief: it has the `size` that the chief's file has."""
+
+    closed = False
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def write(self, text: str) -> None:
+        """Count what the chief writes."""
+        self.size += len(text.encode())
+
+    def flush(self) -> None:
+        """Nothing is written."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+        self.closed = True
+
+
+def _leave_board(board: Any) -> None:
+    """Let TensorBoard write nothing more, and remove what it has written when Keras gave it the model."""
+    files, noop = sys.modules["tensorflow"].io.gfile, sys.modules["tensorflow"].summary.create_noop_writer
+    board._close_writers()
+    for path in files.glob(f"{board._train_dir}/events.out.tfevents.*.{socket.gethostname()}.{os.getpid()}.*"):
+        files.remove(path)
+    board._writers = {"train": noop(), "val": noop()}
 
 
 def _save_aside(backup: Any, save: Callable[[Any], None]) -> None:

@@ -26,6 +26,7 @@ PATCHES: dict[str, Callable[[Any], None]] = {
     statistics.MODULE: statistics.patch,
     files.BACKUP: files.patch_backup,
     files.CHECKPOINT: files.patch_checkpoint,
+    files.LOGGER: files.patch_logger,
 }
 ACTIVE = "tftraining: fit of Keras {} is patched for {} workers (keras issue 20585)"
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from ..keras3.files import Unwritten
 from ..surface import Part, Surface, names_used
 
 # The attributes of Keras' callbacks that change while `fit` runs. docs/memory-backups.md has the table.
@@ -222,7 +223,8 @@ class _State:
 
 
 class _Csv:
-    """The file of a CSVLogger: rows are kept up to the copy. All members that name one path write the same."""
+    """The file of a CSVLogger: rows are kept up to the copy. Where all members name one path, those of tf_keras write
+    the same, and those of Keras 3 leave it to the chief."""
 
     def __init__(self, callback: Any) -> None:
         self._callback = callback
@@ -237,22 +239,29 @@ class _Csv:
 
     def state(self) -> dict[str, Any]:
         """The length of the file now, and its columns."""
-        self._callback.csv_file.flush()
+        if isinstance(file := self._callback.csv_file, Unwritten):
+            return {"size": file.size, "keys": self._callback.keys}
+        file.flush()
         files, name = sys.modules["tensorflow"].io.gfile, self._callback.filename
         size = files.stat(name).length if files.exists(name) else 0  # it is made with its first row
         return {"size": size, "keys": self._callback.keys}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Write the rows that the file had, and go on behind them."""
-        if len(self._kept) < state["size"]:
-            raise ValueError(f"{self._callback.filename} is shorter than it was")
-        files = sys.modules["tensorflow"].io.gfile
-        self._callback.csv_file.close()
-        with files.GFile(self._callback.filename, "wb") as file:
-            file.write(self._kept[: state["size"]])
-        self._callback.csv_file = self._open(state["size"])
+        if isinstance(self._callback.csv_file, Unwritten):
+            self._callback.csv_file = Unwritten(state["size"])
+        else:
+            self._write_rows(state["size"])
         self._callback.keys, self._callback.writer = state["keys"], None
         self._callback.append_header = not state["size"]
+
+    def _write_rows(self, size: int) -> None:
+        if len(self._kept) < size:
+            raise ValueError(f"{self._callback.filename} is shorter than it was")
+        self._callback.csv_file.close()
+        with sys.modules["tensorflow"].io.gfile.GFile(self._callback.filename, "wb") as file:
+            file.write(self._kept[:size])
+        self._callback.csv_file = self._open(size)
 
     def _open(self, size: int) -> Any:
         """The file, at this place: members that name one path write the same bytes there, and must not append."""

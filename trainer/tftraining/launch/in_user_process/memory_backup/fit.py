@@ -8,6 +8,7 @@ restored, and self_check.py looks at the rest.
 from __future__ import annotations
 
 import functools
+import io
 import math
 import sys
 import threading
@@ -19,12 +20,13 @@ from typing import Any
 from .. import call_site
 from ..keras_backup import Backup
 from ..keras_hook import EPOCHS_DONE, STEPS_DONE
-from . import copy_file, input_kind, random_numbers, stored_state, variable_count
+from . import copy_file, input_kind, kept_variables, random_numbers, stored_state, variable_count
 from .callback_state import CallbackStates
 from .copier import Copier, describe
 from .copy_report import ENDED, NOT_STORED
 from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
 from .input_position import UNKNOWN, Position, can_skip, examples_in_a_step, pass_over, readers_of
+from .kept_variables import KeptVariables
 from .keras_fit import KerasFit
 from .keras_state import METRICS, State
 from .member_sums import members_of, sums_over, totals_over, writes_under
@@ -182,7 +184,7 @@ class Session:
             return False
         self._has_chosen = True
         found, place = self._find()
-        newest, count = self._stored() if found is not None and self._backup.writes else (-1, 0)
+        newest, count = self._stored(found.step) if found is not None and self._backup.writes else (-1, 0)
         newer = found is not None and self._backup.writes and found.step >= newest
         saves = self.copier.choose(found, newer, count)
         if saves is not None and found is not None:
@@ -241,22 +243,25 @@ class Session:
         now = Gang(self._backup.workers, self._steps, self._examples)
         return resume_at(place, then, now, anew=self._fit.anew)
 
-    def _stored(self) -> tuple[int, int]:
-        """The step of the newest backup in the storage, and the number of times it was saved; -1 and 0 for none."""
+    def _stored(self, behind: int) -> tuple[int, int]:
+        """The step of the newest backup in the storage, if it is `behind` that of the copy, and the number of times it
+        was saved; -1 and 0 for none."""
         latest, step = "", -1
         try:
             if latest := self._fit.latest():
-                head = self._exact(latest)
-                step = self._fit.step_of(latest, head) if head is not None else -1
+                step = self._exact(latest, behind)
         except Exception as error:  # Keras could not restore it either
             log(f"the backup {latest} cannot be read: {describe(error)}")
         return step, self._fit.number_of(latest)
 
-    def _exact(self, backup: str) -> Mapping[str, Any] | None:
-        """What is stored beside a backup from which the training goes on as the undisturbed one; None without it:
-        then an older copy in memory is better."""
-        stored = stored_state.read(backup)
-        return stored[0] if stored is not None and stored[0].get("identity") == self.copier.identity else None
+    def _exact(self, backup: str, behind: int) -> int:
+        """The step of a backup beside which that is stored with which the training goes on as the undisturbed one. -1
+        without it: then an older copy in memory is better; and of one that is not newer, which need not be read."""
+        head = stored_state.head_of(backup)
+        if head is None or head.get("identity") != self.copier.identity:
+            return -1
+        step = self._fit.step_of(backup, head)
+        return step if step > behind and stored_state.is_of(backup, head) else -1
 
     def after_begin(self) -> None:
         """Call after all callbacks, when `fit` is about to ask where to begin."""
@@ -336,25 +341,35 @@ class Session:
                 self.copier.report.tell(epochResumed=why)
                 log(why)
             return
-        head, arrays, place = found
+        head, arrays, self._beside, place = found
         assert self._states is not None
         self._states.set_arrays(arrays)
+        self._restore_beside()
         self._random.resume(head.get("random") or [])
         self._resume(head, place)
         if place.batch:
             self._tell_anew(METRICS, "they count from this step on, because the backup is from inside an epoch")
 
-    def _find_stored(self) -> tuple[dict[str, Any], list[Any], Place] | None:
+    def _restore_beside(self) -> None:
+        """Restore the variables that are stored beside the backup: all members, for they create some. Its errors end
+        the program, whose state is half restored."""
+        if self._beside is not None:
+            self._beside.seek(0)
+            kept_variables.restore(self._model, self._beside, beside=True)
+
+    _beside: io.BytesIO | None = None
+
+    def _find_stored(self) -> tuple[dict[str, Any], list[Any], io.BytesIO | None, Place] | None:
         """What was stored with the backup that Keras has restored, if it is of this `fit`. Never raises."""
         try:
             found = stored_state.read(self._fit.latest())
             if found is None or found[0].get("identity") != self.copier.identity:
                 return None
-            head, arrays = found
+            head, arrays, beside = found
             place = self._place(head)
             counted = self._fit.counted()
             same = place is not None and (counted is None or int(head["step"]) == counted)
-            return (head, arrays, place) if same and place is not None else None
+            return (head, arrays, beside, place) if same and place is not None else None
         except Exception as error:
             log(f"what was stored beside the backup cannot be read: {describe(error)}")
             return None
@@ -431,6 +446,8 @@ class Session:
                 self._state.restore_again(self.copier.resumed, everything=everything)
             elif resumes and self._batch and self._resumed is not None and self._fit.latest():
                 self._fit.restore_again()
+                self._restore_beside()
+            self._beside = None
             self._state.forget_restored()
 
     _first_epoch = True
@@ -589,17 +606,27 @@ class Session:
         """Save the backups that wait, each with what a copy has beside the variables. `where`: the place; None without
         stored state."""
         saves, self._deferred = self._deferred, None
-        keep = functools.partial(self._store_state, where) if where is not None and self._backup.writes else None
+        keep = self._keep(where) if saves and where is not None else None
         for save in saves or ():
             self._fit.save(save, keep)
 
-    def _store_state(self, where: Mapping[str, int], backup: str) -> None:
-        """Store beside this backup what a copy has beside the variables."""
+    def _keep(self, where: Mapping[str, int]) -> Callable[[str], None] | None:
+        """What stores the state beside a backup; None on members that do not write. A collective."""
+        try:
+            beside = self._fit.beside()
+        except Exception as error:  # then the state is not stored: half of it would be no state
+            log(f"what a backup does not restore cannot be stored beside it: {describe(error)}")
+            return None
+        return functools.partial(self._store_state, where, beside) if self._backup.writes else None
+
+    def _store_state(self, where: Mapping[str, int], beside: KeptVariables | None, backup: str) -> None:
+        """Store beside this backup what a copy has beside the variables, and those that the backup does not have."""
         if self._state is None or self._states is None:
             return
         try:
             told = {"identity": self.copier.identity, "workers": self._backup.workers, "step": self._step}
-            stored_state.write(backup, {**self._head(where), **told, **self._state.told()}, self._states.arrays())
+            head = {**self._head(where), **told, **self._state.told()}
+            stored_state.write(backup, head, self._states.arrays(), beside)
         except Exception as error:
             log(f"the state of callbacks cannot be stored beside the backup: {describe(error)}")
 

@@ -14,8 +14,9 @@ from itertools import chain
 from typing import Any
 
 from ..surface import Part, Surface
+from . import kept_variables
 from .input_position import Position
-from .variable_values import KERAS_3
+from .kept_variables import KeptVariables
 
 _TRAINER, _EPOCHS = "keras.src.backend.tensorflow.trainer", "keras.src.trainers.epoch_iterator"
 _BACKUP, _FUNCTIONS = "keras.src.callbacks.backup_and_restore", "tensorflow.python.eager.polymorphic_function"
@@ -36,7 +37,7 @@ SURFACE = Surface(
         Part(_TRAINER, "TensorFlowTrainer.fit", uses="_initial_epoch train_function reset_metrics stop_training"),
         Part(_BACKUP, "BackupAndRestore._load_model", "self", "_weights_path _initial_epoch load_weights"),
         Part(_BACKUP, "BackupAndRestore._save_model", "self", "_weights_path save_weights"),
-        *KERAS_3.parts,
+        *kept_variables.PARTS,
         Part("keras.src.layers.layer", "Layer", uses="_flatten_layers _non_trainable_variables"),
         Part(f"{_FUNCTIONS}.polymorphic_function", "Function._list_all_concrete_functions"),
     ),
@@ -249,6 +250,10 @@ class Keras3Fit:
     def restore_again(self) -> None:
         """Restore the newest backup once more."""
         self._model.load_weights(self.latest())
+
+    def beside(self) -> KeptVariables | None:
+        """What Keras' file of weights does not restore."""
+        return KeptVariables(self._model, beside=True)
 
     def save(self, own: Callable[[], None], keep: Callable[[str], None] | None) -> None:
         """What is kept comes behind the backup: it names the very file."""

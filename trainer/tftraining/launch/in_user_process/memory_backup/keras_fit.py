@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from .input_position import Input, Position
+from .kept_variables import KeptVariables
 
 
 class KerasFit(Input, Protocol):
@@ -80,6 +81,9 @@ class KerasFit(Input, Protocol):
 
     def restore_again(self) -> None:
         """Restore the newest backup once more."""
+
+    def beside(self) -> KeptVariables | None:
+        """The present variables that a backup does not restore: a collective. None if it restores all."""
 
     def save(self, own: Callable[[], None], keep: Callable[[str], None] | None) -> None:
         """Save a backup by Keras' `own` method, and `keep` beside it what a copy has beside the variables."""

@@ -17,8 +17,9 @@ from . import variable_count
 from .callback_state import CallbackStates
 from .member_sums import Totals
 from .member_values import MemberValues
+from .model_variables import all_of, build_optimizer, early, keras_metrics, metrics_of
 from .random_numbers import RandomNumbers
-from .variable_values import ALIGNMENT, Unsupported, VariableValues, is_sum, plain, seeds_of, variables_of, way_of_sums
+from .variable_values import ALIGNMENT, Unsupported, VariableValues, is_sum, plain, variables_of, way_of_sums
 
 TEXT_BYTES = 1 << 17  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
@@ -35,8 +36,8 @@ class State:
         self._callbacks = callbacks
         self._random = random
         self._strategy = model.distribute_strategy
-        _build_optimizer(model)
-        self._variables = self._early()
+        build_optimizer(model)
+        self._variables = early(model)
         variables_of(model)  # or the state that is no variable would be noticed only at the first copy
         self._values = VariableValues(self._variables, self._strategy)
         self._apart = MemberValues(_differing(model), self._strategy)
@@ -57,7 +58,7 @@ class State:
 
     def complete(self) -> None:
         """All late variables exist, as after the first step."""
-        known, own = {id(each) for each in self._variables}, self._keras_metrics()
+        known, own = {id(each) for each in self._variables}, keras_metrics(self._model)
         late = [each for each in self._collect() if id(each) not in known]
         first = [each for each in late if id(each) not in own]
         # An evaluation creates some of Keras' own, which a restarted program may not have made yet: they come last.
@@ -76,7 +77,7 @@ class State:
         self._created = created
         known = {id(each) for each in [*self._variables, *self._late_variables]}
         present = {id(each) for each in self._collect()}
-        return bool(known - present or present - known - self._keras_metrics())
+        return bool(known - present or present - known - keras_metrics(self._model))
 
     def note_others(self, step: Any) -> None:
         """Note the values of variables that the `step`, a traced function, uses and that are no part of this state."""
@@ -92,7 +93,7 @@ class State:
 
     def is_finite(self) -> bool:
         """Whether all values but those of metrics, which Keras resets, are finite numbers."""
-        metrics = {id(each) for each in self._metrics()}
+        metrics = {id(each) for each in metrics_of(self._model)}
         plain = [each for each in [*self._variables, *self._late_variables] if id(each) not in metrics]
         return VariableValues(plain, self._strategy).is_finite()
 
@@ -146,7 +147,7 @@ class State:
         """What the head of a copy says of its late variables: their signature, and whether not all are of metrics."""
         if not self._late_variables:
             return {"late": "", "lateFirst": "", "lateState": False}
-        metrics = {id(each) for each in self._metrics()}
+        metrics = {id(each) for each in metrics_of(self._model)}
         more = any(id(each) not in metrics for each in self._late_variables)
         first, own = (each.signature() for each in self._late)
         return {"late": first + own, "lateFirst": first, "lateState": more}
@@ -223,27 +224,8 @@ class State:
         """Nothing of the restored copy is used any more."""
         self._restored = None
 
-    def _metrics(self) -> list[Any]:
-        return plain(each for metric in self._model.metrics for each in metric.variables)
-
-    def _keras_metrics(self) -> set[int]:
-        """The identities of the variables of Keras' own metrics."""
-        package = type(self._model.optimizer).__module__.partition(".")[0]
-        own = [each for each in self._model.metrics if type(each).__module__.partition(".")[0] == package]
-        return {id(each) for each in plain(each for metric in own for each in metric.variables)}
-
-    def _early(self) -> list[Any]:
-        """The variables of model and optimizer, each once: the same at the begin of each such `fit`."""
-        metrics = {id(each) for each in self._metrics()}
-        optimizer = self._model.optimizer
-        own = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
-        # The learning rate is none of the optimizer's `variables` in tf_keras, but tracked.
-        found = [*self._model.variables, *own, *variables_of(optimizer), *_beside(self._model)]
-        return [each for each in plain(found) if id(each) not in metrics]
-
     def _collect(self) -> list[Any]:
-        """Every variable once: these, and whatever else BackupAndRestore saves."""
-        return plain([*self._early(), *variables_of(self._model), *self._metrics()])
+        return all_of(self._model)
 
 
 def _differing(model: Any) -> list[Any]:
@@ -255,22 +237,6 @@ def _differing(model: Any) -> list[Any]:
     found = [each for layer in model._flatten_layers() for each in layer._non_trainable_variables]
     exact = [each for each in plain(found) if not each.dtype.is_bool and each.dtype.name not in ("int64", "uint64")]
     return [each for each in exact if not is_sum(each)]
-
-
-def _beside(model: Any) -> list[Any]:
-    """The counter of steps of tf_keras, or Keras 3's seeds."""
-    return [model._train_counter] if hasattr(model, "_train_counter") else seeds_of(model)
-
-
-def _build_optimizer(model: Any) -> None:
-    """Create the optimizer's variables, as BackupAndRestore does, and those of a legacy optimizer as its first step
-    does: a callback that reads the learning rate would create them in another order."""
-    optimizer = model.optimizer
-    built = getattr(optimizer, "_built", getattr(optimizer, "built", False))
-    if callable(getattr(optimizer, "build", None)) and not built:
-        optimizer.build(model.trainable_variables)
-    elif callable(create := getattr(optimizer, "_create_all_weights", None)):
-        create(model.trainable_variables)
 
 
 def _bytes_of(handle: Any, kind: Any) -> bytes:

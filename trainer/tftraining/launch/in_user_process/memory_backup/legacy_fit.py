@@ -147,6 +147,9 @@ class LegacyFit:
         """Restore the newest backup once more."""
         self._saved.read_checkpoint_manager.checkpoint.restore(self.latest()).expect_partial()
 
+    def beside(self) -> None:
+        """A checkpoint has all variables."""
+
     def save(self, own: Callable[[], None], keep: Callable[[str], None] | None) -> None:
         """What is kept comes first, so that a program which is killed in between leaves no backup without it."""
         next_backup = self._next_backup()

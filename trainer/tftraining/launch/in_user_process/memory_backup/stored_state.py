@@ -1,35 +1,45 @@
 """What a copy has beside the variables, kept with each backup that BackupAndRestore saves in the storage.
 
-A backup has the variables alone. With this file a training that resumes from one also goes on with its callbacks, its
-random numbers and its place in the input. `<backup>.tftraining.json` names the backup that it belongs to, so a backup
-without a file of its own is restored as Keras does. JSON and NumPy's arrays, never pickle. Paths in a bucket too.
+A backup has the variables alone, and that of Keras 3 not all of them. With this file a training that resumes from one
+also goes on with its callbacks, its random numbers and its place in the input. `<backup>.tftraining.json` has digests
+of the backup and of what lies beside it: another backup is restored as Keras does. JSON and NumPy's arrays, never
+pickle. Paths in a bucket too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
 import sys
 from typing import Any
 
-_HEAD, _ARRAYS = ".tftraining.json", ".tftraining.npz"
+from .kept_variables import KeptVariables
+
+_HEAD, _ARRAYS, _VARIABLES = ".tftraining.json", ".tftraining.npz", ".tftraining.variables.npz"
+_CHUNK = 1 << 24  # bytes
 
 
-def write(backup: str, head: dict[str, Any], arrays: list[list[Any] | None]) -> None:
-    """Keep `head` and `arrays` with this backup. Any error if it cannot."""
+def write(
+    backup: str, head: dict[str, Any], arrays: list[list[Any] | None], variables: KeptVariables | None = None
+) -> None:
+    """Keep `head`, `arrays` and `variables` with this backup. Any error if it cannot."""
     files = sys.modules["tensorflow"].io.gfile
     files.makedirs(os.path.dirname(backup))
+    told = {**head, "arrays": [None if some is None else len(some) for some in arrays], "file": _file(backup)}
     named = {f"{place}-{number}": each for place, some in enumerate(arrays) for number, each in enumerate(some or ())}
     if named:
         archive = io.BytesIO()  # a file of TensorFlow cannot be read while it is written
         sys.modules["numpy"].savez(archive, **named)
-        with files.GFile(backup + _ARRAYS, "wb") as file:
-            file.write(archive.getvalue())
-    present = [None if some is None else len(some) for some in arrays]
+        _write(backup + _ARRAYS, archive)
+    if variables:
+        variables.write(archive := io.BytesIO())
+        _write(backup + _VARIABLES, archive)
+        told["variables"] = hashlib.sha256(archive.getvalue()).hexdigest()
     with files.GFile(backup + _HEAD + ".new", "w") as file:
-        file.write(json.dumps({**head, "arrays": present, "file": _file(backup)}))
+        file.write(json.dumps(told))
     files.rename(backup + _HEAD + ".new", backup + _HEAD, overwrite=True)
 
 
@@ -42,29 +52,54 @@ def prune(backup: str) -> None:
                 files.remove(path)
 
 
-def read(backup: str) -> tuple[dict[str, Any], list[list[Any] | None]] | None:
-    """Head and arrays of this backup; None if it has none. Any error if they cannot be read."""
+def head_of(backup: str) -> dict[str, Any] | None:
+    """The head that lies beside this backup, perhaps of an earlier one; None without one. Any error."""
     files = sys.modules["tensorflow"].io.gfile
     if not backup or not files.exists(backup + _HEAD):
         return None
     with files.GFile(backup + _HEAD, "r") as file:
-        head = json.loads(file.read())
-    if head.get("file") != _file(backup):  # of an earlier backup, which this one has replaced
+        head: dict[str, Any] = json.loads(file.read())
+    return head
+
+
+def is_of(backup: str, head: dict[str, Any]) -> bool:
+    """Whether the head is of this backup. It reads the whole backup of Keras 3, which replaces the one before."""
+    return bool(head.get("file") == _file(backup))
+
+
+def read(backup: str) -> tuple[dict[str, Any], list[list[Any] | None], io.BytesIO | None] | None:
+    """Head, arrays and variables of this backup; None if it has none. Any error if they cannot be read."""
+    head = head_of(backup)
+    if head is None or not is_of(backup, head):
         return None
-    counts, named = head["arrays"], {}
+    counts, named, variables = head["arrays"], {}, None
     if any(counts):
-        with files.GFile(backup + _ARRAYS, "rb") as file:
-            archive = io.BytesIO(file.read())
-        with sys.modules["numpy"].load(archive, allow_pickle=False) as loaded:
+        with sys.modules["numpy"].load(_read(backup + _ARRAYS), allow_pickle=False) as loaded:
             named = dict(loaded)
+    if told := head.get("variables"):
+        variables = _read(backup + _VARIABLES)
+        if hashlib.sha256(variables.getvalue()).hexdigest() != told:
+            return None
     arrays = [None if n is None else [named[f"{place}-{each}"] for each in range(n)] for place, n in enumerate(counts)]
-    return head, arrays
+    return head, arrays, variables
 
 
-def _file(backup: str) -> list[int] | None:
+def _write(path: str, content: io.BytesIO) -> None:
+    with sys.modules["tensorflow"].io.gfile.GFile(path, "wb") as file:
+        file.write(content.getvalue())
+
+
+def _read(path: str) -> io.BytesIO:
+    with sys.modules["tensorflow"].io.gfile.GFile(path, "rb") as file:
+        return io.BytesIO(file.read())
+
+
+def _file(backup: str) -> str | None:
     """What tells a backup of Keras 3, which is one file, from the one that it replaces; None of tf_keras."""
-    files = sys.modules["tensorflow"].io.gfile
+    files, digest = sys.modules["tensorflow"].io.gfile, hashlib.sha256()
     if not files.exists(backup):
         return None
-    found = files.stat(backup)
-    return [int(found.length), int(found.mtime_nsec)]
+    with files.GFile(backup, "rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()

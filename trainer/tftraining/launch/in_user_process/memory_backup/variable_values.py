@@ -30,11 +30,11 @@ SURFACE = Surface(
 )
 # A variable of Keras 3 holds one of TensorFlow. A layer has more of them than a checkpoint tracks: the seeds of
 # Dropout, and those that the layer keeps in a dictionary.
-_VARIABLES, _LAYERS = "keras.src.backend.tensorflow.core", "keras.src.layers.layer"
+VARIABLES, LAYERS = "keras.src.backend.tensorflow.core", "keras.src.layers.layer"
 _GLOBAL = "keras.src.backend.common.global_state"
 KERAS_3 = Surface(
     "no backups in memory",
-    (Part(_VARIABLES, "Variable", uses="_value"), Part(_LAYERS, "Layer.variables", uses="_seed_generators")),
+    (Part(VARIABLES, "Variable", uses="_value"), Part(LAYERS, "Layer.variables", uses="_seed_generators")),
 )
 
 
@@ -154,26 +154,32 @@ def is_sum(variable: Any) -> bool:
 def variables_of(root: Any) -> list[Any]:
     """The variables that `root` tracks, each once, with all those of Keras 3's layers. Unsupported if an object has
     state that is no variable."""
+    variables, others = tracked_by(root)
+    if any(each is None for each in others):
+        raise Unsupported("a variable of Keras has no value yet: build the model and the optimizer before")
+    if others:
+        raise Unsupported(f"{type(others[0]).__name__} has state that is no variable")
+    return variables
+
+
+def tracked_by(root: Any) -> tuple[list[Any], list[Any]]:
+    """The variables that `root` tracks, and what else has state; None for a variable of Keras without a value."""
     tensorflow = sys.modules["tensorflow"]
     if missing := SURFACE.missing():
         raise Unsupported(f"this TensorFlow is not known: {missing}")
     found = tensorflow.train.TrackableView(root).descendants()
-    of_keras_3 = any(_is_of(_VARIABLES, "Variable", each) or _is_of(_LAYERS, "Layer", each) for each in found)
+    of_keras_3 = any(is_of(VARIABLES, "Variable", each) or is_of(LAYERS, "Layer", each) for each in found)
     if of_keras_3 and (missing := KERAS_3.missing()):
         raise Unsupported(f"this Keras is not known: {missing}")
     held = [each for tracked in found for each in _held_by(tracked)]
     variables = {id(each): each for each in held if isinstance(each, tensorflow.Variable)}
-    if any(each is None for each in held):
-        raise Unsupported("a variable of Keras has no value yet: build the model and the optimizer before")
-    strange = next((each for each in held if id(each) not in variables and _keeps_state(each)), None)
-    if strange is not None:
-        raise Unsupported(f"{type(strange).__name__} has state that is no variable")
-    return list(variables.values())
+    others = [each for each in held if id(each) not in variables and (each is None or _keeps_state(each))]
+    return list(variables.values()), others
 
 
 def _held_by(tracked: Any) -> Iterator[Any]:
     """What an object has in place of those of Keras 3: TensorFlow's variables."""
-    if _is_of(_LAYERS, "Layer", tracked):
+    if is_of(LAYERS, "Layer", tracked):
         yield from map(_plain, tracked.variables)
     yield _plain(tracked)
 
@@ -185,7 +191,7 @@ def plain(variables: Iterable[Any]) -> list[Any]:
 
 def seeds_of(model: Any) -> list[Any]:
     """The states of the generators of random numbers that a model of Keras 3 uses; none of tf_keras."""
-    if not _is_of(_LAYERS, "Layer", model):
+    if not is_of(LAYERS, "Layer", model):
         return []
     weights = {id(each) for each in plain(model.weights)}
     state = getattr(sys.modules.get(_GLOBAL), "get_global_attribute", None)
@@ -195,10 +201,10 @@ def seeds_of(model: Any) -> list[Any]:
 
 
 def _plain(each: Any) -> Any:
-    return each._value if _is_of(_VARIABLES, "Variable", each) else each
+    return each._value if is_of(VARIABLES, "Variable", each) else each
 
 
-def _is_of(module: str, name: str, each: Any) -> bool:
+def is_of(module: str, name: str, each: Any) -> bool:
     """Whether this is of a class of a module that the program may not have imported."""
     cls = getattr(sys.modules.get(module), name, None)
     return isinstance(cls, type) and isinstance(each, cls)

@@ -1,0 +1,50 @@
+"""Which variables a model of Keras has, for its copies. Must never import Keras or TensorFlow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .variable_values import plain, seeds_of, variables_of
+
+
+def metrics_of(model: Any) -> list[Any]:
+    """The variables of its metrics."""
+    return plain(each for metric in model.metrics for each in metric.variables)
+
+
+def keras_metrics(model: Any) -> set[int]:
+    """The identities of the variables of Keras' own metrics, which Keras creates late, and resets."""
+    package = type(model.optimizer).__module__.partition(".")[0]
+    own = [each for each in model.metrics if type(each).__module__.partition(".")[0] == package]
+    return {id(each) for each in plain(each for metric in own for each in metric.variables)}
+
+
+def early(model: Any) -> list[Any]:
+    """The variables of model and optimizer, each once: the same at the begin of each such `fit`."""
+    metrics = {id(each) for each in metrics_of(model)}
+    optimizer = model.optimizer
+    own = optimizer.variables() if callable(optimizer.variables) else optimizer.variables
+    # The learning rate is none of the optimizer's `variables` in tf_keras, but tracked.
+    found = [*model.variables, *own, *variables_of(optimizer), *_beside(model)]
+    return [each for each in plain(found) if id(each) not in metrics]
+
+
+def all_of(model: Any) -> list[Any]:
+    """Every variable once: these, and whatever else BackupAndRestore saves."""
+    return plain([*early(model), *variables_of(model), *metrics_of(model)])
+
+
+def _beside(model: Any) -> list[Any]:
+    """The counter of steps of tf_keras, or Keras 3's seeds."""
+    return [model._train_counter] if hasattr(model, "_train_counter") else seeds_of(model)
+
+
+def build_optimizer(model: Any) -> None:
+    """Create the optimizer's variables, as BackupAndRestore does, and those of a legacy optimizer as its first step
+    does: a callback that reads the learning rate would create them in another order."""
+    optimizer = model.optimizer
+    built = getattr(optimizer, "_built", getattr(optimizer, "built", False))
+    if callable(getattr(optimizer, "build", None)) and not built:
+        optimizer.build(model.trainable_variables)
+    elif callable(create := getattr(optimizer, "_create_all_weights", None)):
+        create(model.trainable_variables)
