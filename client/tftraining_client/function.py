@@ -11,6 +11,7 @@ function. Its result is dropped: a training saves its results in TFTRAINING_DIR.
 
 import functools
 import json
+import logging
 import re
 import secrets
 import shutil
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import yaml
 
 from tftraining.launch.roles import ROLES
-from tftraining_client.code import Package, pack, pack_files
+from tftraining_client.code import Package, left_out, pack, pack_files
 from tftraining_client.code.function_package import SCRIPT, function_files
 from tftraining_client.code.package import files_of, write_files
 from tftraining_client.errors import JobFailed, UserError, WaitTimeout
@@ -274,7 +275,12 @@ def _options(given: Mapping[str, Any]) -> Options:
 def _handle(train: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], options: Options) -> Handle:
     if options.where not in ("cluster", "local"):
         raise UserError(f'where={options.where!r}: must be "cluster" or "local"')
-    beside = files_of(pack(options.code)) if options.code is not None else {}
+    beside: dict[str, bytes] = {}
+    if options.code is not None:
+        directory = pack(options.code)
+        beside = files_of(directory)
+        for text in left_out(directory):
+            logging.getLogger(__name__).warning(text)
     package = pack_files({**beside, **function_files(train, args, named)})
     manifest = job_manifest(_job_name(train, options), options)
     return (ClusterHandle if options.where == "cluster" else LocalHandle)(manifest, package, options)

@@ -148,8 +148,8 @@ def test_no_command_says_more_in_a_pipe(control_plane: ControlPlane, namespace: 
     assert "next:" not in done.stdout + done.stderr and "\x1b" not in done.stdout
     said, noted = parts(done.stdout), parts(done.stderr)
     assert list(said) == list(noted) == [" ".join(each) for each in verbs]
-    # What the commands could not do is no output, but is told: a difference of a TFJob, a job without pods.
-    assert [verb.split()[0] for verb, lines in noted.items() if lines] == ["logs", "convert"], noted
+    # What is no output is told: what a program has, a difference of a TFJob, a job without pods.
+    assert {verb.split()[0] for verb, lines in noted.items() if lines} == {"submit", "logs", "convert"}, noted
     assert said["list"][0].split() == ["NAME", "PHASE", "READY", "RESTARTS", "PROGRESS", "AGE"]
     assert said["list -l none=none"] == ["exit code 0"]
     assert said[f"scale {JOB} --replicas 3"][0] == f"tftrainingjob.tftraining.dev/{JOB} scaled to 3 workers"

@@ -25,12 +25,13 @@ Upload = Callable[[Manifest, "Package"], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Submission:
-    """The objects of one job. A program is in the ConfigMap `archive`, or `uploaded` to the job's storage."""
+    """The objects of one job. Its `program` is in the ConfigMap `archive`, or `uploaded` to the job's storage."""
 
     job: Manifest
     config_maps: tuple[Manifest, ...] = ()
     archive: Manifest | None = None
     uploaded: "Package | None" = None
+    program: "Package | None" = None
 
     @property
     def objects(self) -> list[Manifest]:
@@ -65,11 +66,14 @@ def prepare(
         notify(f"{each}; the pods cannot be created" if each.certain else str(each))
     if code is None and git is None:
         return Submission(raw, tuple(config_maps))
-    from tftraining_client.code import pack, with_git  # noqa: PLC0415  only for programs
+    from tftraining_client.code import left_out, pack, with_git  # noqa: PLC0415  only for programs
 
     if git is not None:
         return Submission(with_git(raw, git, git_secret), tuple(config_maps))
-    return with_program(Submission(raw, tuple(config_maps)), pack(str(code)))
+    package = pack(str(code))
+    for text in left_out(package):
+        notify(text)
+    return with_program(Submission(raw, tuple(config_maps)), package)
 
 
 def with_program(submission: Submission, package: "Package") -> Submission:
@@ -77,9 +81,9 @@ def with_program(submission: Submission, package: "Package") -> Submission:
     from tftraining_client.code import is_large, with_package, with_upload  # noqa: PLC0415  only for programs
 
     if is_large(package):
-        return replace(submission, job=with_upload(submission.job, package), uploaded=package)
+        return replace(submission, job=with_upload(submission.job, package), uploaded=package, program=package)
     job, archive = with_package(submission.job, package)
-    return replace(submission, job=job, archive=archive)
+    return replace(submission, job=job, archive=archive, program=package)
 
 
 def _read(

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import tarfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -32,11 +33,22 @@ class Entry:
 
 @dataclass(frozen=True)
 class Package:
-    """A program as tar.gz archive. `largest` are its largest files with their sizes, the largest first."""
+    """A program as tar.gz archive. `sizes` are its files with their bytes, `left_out` those that it lacks because they
+    look like credentials."""
 
     data: bytes
-    files: int
-    largest: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[tuple[str, int], ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> int:
+        """The number of files."""
+        return len(self.sizes)
+
+    @property
+    def largest(self) -> tuple[tuple[str, int], ...]:
+        """The largest files with their sizes, the largest first."""
+        return largest(dict(self.sizes))
 
     @cached_property
     def digest(self) -> str:
@@ -45,20 +57,22 @@ class Package:
 
 
 def pack(directory: Path | str) -> Package:
-    """The package of a directory, without what .gitignore files and .tftjignore exclude. UserError names what cannot be
-    packed: no directory, no files, an unreadable file, a socket, a link that leaves the directory, too many bytes."""
+    """The package of a directory, without what .gitignore files and .tftjignore exclude, and without credentials that
+    .tftjignore does not name. UserError names what cannot be packed: no directory, no files, an unreadable file, a
+    socket, a link that leaves the directory, too many bytes."""
     root = Path(directory)
     if not root.is_dir():
         raise UserError(f"{directory}: {'not a directory' if root.exists() else 'no such directory'}")
     try:
-        entries = _entries(root)
+        rules = IgnoreRules(root)
+        entries = _entries(root, rules)
         _check_size(directory, entries)
         contents = {str(each.path): (each, each.source.read_bytes() if not each.target else b"") for each in entries}
     except OSError as error:
         raise UserError(f"{error.filename or directory}: {(error.strerror or str(error)).lower()}") from error
     if not contents:
         raise UserError(f"{directory}: no files to submit: the directory is empty, or its ignore files exclude all")
-    return _package(contents)
+    return _package(contents, tuple(sorted(rules.left_out)))
 
 
 def pack_files(files: Mapping[str, bytes]) -> Package:
@@ -80,12 +94,13 @@ def write_files(package: Package, directory: Path) -> None:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    # The ignore files among them have had their effect.
-    (directory / OWN).write_text("!*\n", encoding="utf-8")
+    # The ignore files among them have had their effect, and a credential among them was named.
+    names = (re.sub(r"([\\*?\[\] !#])", r"\\\1", name) for name in files_of(package))
+    (directory / OWN).write_text("".join(["!*\n", *(f"!/{name}\n" for name in names)]), encoding="utf-8")
 
 
-def _entries(root: Path) -> list[Entry]:
-    rules, found = IgnoreRules(root), []
+def _entries(root: Path, rules: IgnoreRules) -> list[Entry]:
+    found: list[Entry] = []
     for place, directories, names in os.walk(root, onerror=_raise):
         here = PurePosixPath(Path(place).relative_to(root).as_posix())
         rules.enter(here)
@@ -141,12 +156,28 @@ def named(files: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{path} ({mebibytes(size)})" for path, size in files)
 
 
+def summary(package: Package) -> str:
+    """What a person is told of a package."""
+    count = f"{package.files} file{'s' * (package.files != 1)}"
+    size = len(package.data)
+    return f"the code: {count}, {mebibytes(size) if size >= 1 << 20 else f'{size / 1024:.1f} KiB'} as an archive"
+
+
+def left_out(package: Package) -> list[str]:
+    """What a person is told of files that a package does not have; empty if there are none."""
+    if not package.left_out:
+        return []
+    names = ", ".join(package.left_out)
+    fix = f"a line such as !{package.left_out[0]} in .tftjignore adds what the program needs"
+    return [f"left out of the code, because they look like credentials: {names}; {fix}"]
+
+
 def mebibytes(size: int) -> str:
     """A number of bytes, for a message."""
     return f"{size / 2**20:.1f} MiB"
 
 
-def _package(contents: Mapping[str, tuple[Entry, bytes]]) -> Package:
+def _package(contents: Mapping[str, tuple[Entry, bytes]], left_out: tuple[str, ...] = ()) -> Package:
     archive = io.BytesIO()
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=archive, mtime=0) as compressed,
@@ -154,8 +185,8 @@ def _package(contents: Mapping[str, tuple[Entry, bytes]]) -> Package:
     ):
         for entry, data in (contents[path] for path in sorted(contents)):
             tar.addfile(_header(entry, len(data)), io.BytesIO(data))
-    sizes = {path: len(data) for path, (_, data) in contents.items()}
-    return Package(archive.getvalue(), len(contents), largest(sizes))
+    sizes = tuple((path, len(data)) for path, (_, data) in sorted(contents.items()))
+    return Package(archive.getvalue(), sizes, left_out)
 
 
 def _header(entry: Entry, size: int) -> tarfile.TarInfo:

@@ -17,7 +17,8 @@ OF_ONE_POD = ("emptyDir", "ephemeral")
 # kubectl apply keeps the object in an annotation of at most 256 KiB; base64 takes a third more than the archive.
 ANNOTATION_LIMIT = 180 << 10
 _SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_HTTPS = re.compile(r"https://[^/@\s]+/\S+")
+# A host with a port, and a path: what looks so and has another "@" has a password with a "/".
+_HTTPS = re.compile(r"https://([^/@:\s\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d+)?/[^@\s]+")
 
 
 def with_package(job: Mapping[str, Any], package: Package) -> tuple[Manifest, Manifest]:
@@ -87,15 +88,15 @@ def parse_git(address: str) -> tuple[str, str]:
     """The URL and the commit of URL@SHA; UserError for anything but the full SHA of a commit."""
     url, at, revision = address.rpartition("@")
     if not at or "/" in revision:
-        raise UserError(f"--git {address}: must be URL@SHA; `git rev-parse HEAD` prints the SHA of the commit")
+        raise UserError(f"--git {_shown(address)}: must be URL@SHA; `git rev-parse HEAD` prints the SHA of the commit")
     if not _SHA.fullmatch(revision):
         raise UserError(
-            f"--git {address}: {revision!r} is not the full SHA of a commit: a branch or a tag may change while the "
-            "job runs; `git rev-parse HEAD` prints it"
+            f"--git {_shown(address)}: its end is not the full SHA of a commit: a branch or a tag may change while "
+            "the job runs; `git rev-parse HEAD` prints it"
         )
     if not _HTTPS.fullmatch(url):
         raise UserError(
-            f"--git {_without_password(url)}: must be an https URL without a name or a password; a private repository "
+            f"--git {_shown(address)}: must be an https URL without a name or a password; a private repository "
             "needs --git-secret NAME, a Secret of the type kubernetes.io/basic-auth"
         )
     return url, revision
@@ -106,8 +107,13 @@ def needs_server_side_apply(archive: Manifest) -> bool:
     return len(base64.b64decode(archive["binaryData"][KEY])) > ANNOTATION_LIMIT
 
 
-def _without_password(url: str) -> str:
-    return re.sub(r"//[^/]*@", "//…@", url)
+def _shown(address: str) -> str:
+    """The address, but for what may be a name, a password or a token: of a password any character may be part."""
+    scheme, slashes, rest = address.partition("://")
+    before, at, _ = (rest if slashes else scheme).rpartition("@")
+    # Only a host with a path is certainly neither.
+    harmless = not at or ("/" in before and not set(":@") & set(before))
+    return address if harmless else f"{scheme if slashes else ''}{slashes}…"
 
 
 def _with_code(job: Mapping[str, Any], code: Manifest) -> Manifest:

@@ -11,7 +11,7 @@ import yaml
 
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.submission import Submission, prepare
-from tftraining_client.code.package import Package, mebibytes
+from tftraining_client.code.package import Package, mebibytes, summary
 from tftraining_client.code.submission import needs_server_side_apply
 from tftraining_client.commands import status
 from tftraining_client.commands.next_commands import next_commands
@@ -43,6 +43,8 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
 ) -> int:
     """Create the job of the file; the exit code, with `watch` that of `tftj status --watch`."""
     submission = prepare(file, note, job=name, code=program.code, git=program.git, git_secret=program.git_secret)
+    for text in packed(submission.program, dry_run):
+        note(text)
     with upload_progress() as progress:
         job = await client.submit(submission, dry_run=dry_run, progress=progress)
     if dry_run and submission.uploaded is not None:
@@ -59,6 +61,14 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
         return await status.show(client, job.name, watch=True, output=None)
     hint(*(_without_dry_run(file, name, program) if dry_run else next_commands(job)))
     return 0
+
+
+def packed(program: Package | None, listed: bool) -> Iterator[str]:
+    """What goes into the cluster of a directory; `listed`: each file."""
+    if program is not None:
+        yield summary(program) + ("" if listed else "; --dry-run lists them")
+        for path, size in program.sizes if listed else ():
+            yield f"  {path} ({size} bytes)"
 
 
 def _without_dry_run(file: str, name: str | None, program: Program) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 for this run. A change of the directory while the job runs has no effect, not even after a restart.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,11 +26,15 @@ class Archive:
     digest: str
 
 
-def with_code(manifest: Json, config_maps: ConfigMaps, directory: str) -> tuple[Json, ConfigMaps]:
+def with_code(
+    manifest: Json, config_maps: ConfigMaps, directory: str, notify: Callable[[str], None]
+) -> tuple[Json, ConfigMaps]:
     """The job and the ConfigMaps with the program of a directory, of any size."""
-    from tftraining_client.code import pack, with_package  # noqa: PLC0415  only for --code
+    from tftraining_client.code import left_out, pack, summary, with_package  # noqa: PLC0415  only for --code
 
     package = pack(directory)
+    for text in (summary(package), *left_out(package)):
+        notify(text)
     job, config_map = with_package(manifest, package)
     return job, {**config_maps, config_map["metadata"]["name"]: {KEY: package.data}}
 

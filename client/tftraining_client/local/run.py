@@ -62,7 +62,7 @@ def main(arguments: argparse.Namespace) -> int:
     manifest, config_maps = read_manifest(arguments.manifest, arguments.job, messages.append)
     manifest = with_set_options(manifest, arguments.set, messages.append)
     if arguments.code is not None:
-        manifest, config_maps = code.with_code(manifest, config_maps, arguments.code)
+        manifest, config_maps = code.with_code(manifest, config_maps, arguments.code, messages.append)
     stored = validate(manifest)
     workdir = Path(WORKDIR if arguments.workdir is None else arguments.workdir).resolve()
     messages += check_templates(stored)

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.needed import need_or_skip
 from tftraining.launch.unpack import unpack
-from tftraining_client.code import Package, pack, pack_files, parse_git, with_git, with_package
-from tftraining_client.code.package import ENTRY_LIMIT
+from tftraining_client.code import Package, left_out, pack, pack_files, parse_git, with_git, with_package
+from tftraining_client.code.package import ENTRY_LIMIT, write_files
 from tftraining_client.errors import UserError
 
 JOB: dict[str, Any] = {"metadata": {"name": "digits", "namespace": "team"}, "spec": {"replicaSpecs": {"worker": {}}}}
@@ -107,6 +107,109 @@ def test_ignore_files_are_read_as_by_git(tmp_path: Path) -> None:
     assert "lib/b.log" in listed.stdout and "lib/own" not in listed.stdout.split()
 
 
+def test_ignore_files_above_the_directory_count_as_for_git(tmp_path: Path) -> None:
+    need_or_skip("git")
+    write(
+        tmp_path,
+        _dot_gitignore="*.log\n/code/data/\n/code/lib/one\nout\n",
+        code___dot_gitignore="!kept.log\n",
+        code__train_dot_py="",
+        code__a_dot_log="",
+        code__kept_dot_log="",
+        code__data__big="",
+        code__lib__one="",
+        code__lib__two="",
+        code__lib__deep__out__x="",
+        code__mine="",
+        out__train_dot_py="",
+        out__b_dot_log="",
+    )
+    git("init", "-q", where=tmp_path)
+    (tmp_path / ".git/info/exclude").write_text("mine\n")
+    listed = git("ls-files", "--others", "--exclude-standard", where=tmp_path / "code").split()
+    assert names(pack(tmp_path / "code")) == sorted(listed) and "lib/two" in listed and "mine" not in listed
+    # A directory that the files above exclude is named by the user; those of another repository do not count.
+    assert names(pack(tmp_path / "out")) == ["b.log", "train.py"]
+    git("init", "-q", where=tmp_path / "code")
+    assert {"a.log", "data/big"} <= set(names(pack(tmp_path / "code")))
+
+
+def git(*arguments: str, where: Path) -> str:
+    environment = {**os.environ, "HOME": str(where), "XDG_CONFIG_HOME": str(where), "GIT_CONFIG_NOSYSTEM": "1"}
+    return subprocess.check_output(["git", *arguments], cwd=where, text=True, env=environment)
+
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nx\n-----END OPENSSH PRIVATE KEY-----\n"
+KUBECONFIG = "apiVersion: v1\nkind: Config\nclusters: []\nusers: []\n"
+SECRETS = {
+    **dict.fromkeys((".env", ".env.prod", ".netrc", ".git-credentials", "lib/.env", "store.p12", "id_rsa"), "x"),
+    ".ssh/known_hosts": "",
+    ".aws/credentials": "",
+    ".kube/config": KUBECONFIG,
+    "deploy": KEY,
+    "a.pem": "-----BEGIN CERTIFICATE-----\nx\n-----BEGIN RSA PRIVATE KEY-----\n",
+    "b.key": KEY,
+    "staging.yaml": KUBECONFIG,
+    "kubeconfig": "",
+    "x.json": '{"kind": "Config", "users": []}',
+    "robot.json": '{"private_key": "-----BEGIN PRIVATE KEY-----"}',
+}
+HARMLESS = {
+    ".env.example": "x",
+    "train.py": f"KEY = (\n{KEY})\n",
+    "ca.pem": "-----BEGIN CERTIFICATE-----\n",
+    "job.yaml": "kind: ConfigMap\nusers: []\n",
+    "model.json": '{"key": 1}',
+    "environment": "",
+    "id_rsa.pub": "ssh-rsa",
+}
+
+
+def test_credentials_are_no_part_of_a_program_unless_they_are_named(tmp_path: Path) -> None:
+    for name, text in {**SECRETS, **HARMLESS}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    package = pack(tmp_path)
+    assert set(names(package)) == set(HARMLESS)
+    assert {each.partition("/")[0] for each in package.left_out} == {each.partition("/")[0] for each in SECRETS}
+    (told,) = left_out(package)
+    assert "deploy" in told and "a line such as !.aws/ in .tftjignore" in told
+    # To bring all back names none.
+    (tmp_path / ".tftjignore").write_text("!*\n!**/*\n")
+    assert pack(tmp_path).left_out == package.left_out
+    (tmp_path / ".tftjignore").write_text("!.env\n!*.pem\n!.ssh/\n")
+    assert set(names(pack(tmp_path))) - set(HARMLESS) == {".env", "lib/.env", "a.pem", ".ssh/known_hosts"}
+    (tmp_path / ".tftjignore").write_text("*\n!train.py\n")
+    assert pack(tmp_path).left_out == ()
+
+
+def test_a_package_that_is_written_is_packed_whole(tmp_path: Path) -> None:
+    package = pack_files({".env": b"1", "a [1].py": b"2", "lib/#x!": b"3"})
+    write_files(package, tmp_path)
+    assert pack(tmp_path) == package
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:p4ss@host/a",
+        f"https://me:p4ss@host/a@{SHA}",
+        f"https://me:p/4/p4ss@host/a@{SHA}",
+        "https://me:p4ss@host/a@main",
+        f"https://p4ss@host/a@{SHA}",
+        "https://p4ss@host",
+        "https://me:x@p4ss",
+        f"me:p4ss@host/a@{SHA}",
+        f"https://me://p4ss@host/a@{SHA}",
+        f"ssh://me:p4ss@host/a@{SHA}",
+    ],
+)
+def test_no_error_repeats_a_password(address: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse_git(address)
+    assert "p4ss" not in str(refused.value) and "--git " in str(refused.value)
+
+
 def test_tftjignore_comes_before_gitignore_and_some_directories_never_belong_to_a_program(tmp_path: Path) -> None:
     write(
         tmp_path,
@@ -197,7 +300,7 @@ def test_a_commit_is_named_by_its_whole_sha() -> None:
     assert job["spec"]["code"] == {"git": {"url": url, "revision": SHA, "secretName": "token"}}
     for address, words in {
         url: "must be URL@SHA",
-        f"{url}@main": "'main' is not the full SHA of a commit",
+        f"{url}@main": "main: its end is not the full SHA of a commit",
         f"{url}@{SHA[:7]}": "is not the full SHA",
         f"git@git.example.com:team/digits.git@{SHA}": "must be an https URL",
         f"https://me:pass@git.example.com/a@{SHA}": "must be an https URL",
