@@ -46,6 +46,8 @@ ADVICE = {
     "Stalled": "read the stacks of all programs in `tftj logs JOB`: they show where each member waits",
     "NoStep": "read the stacks of all programs in `tftj logs JOB`; spec.runPolicy.stallTimeoutSeconds restarts a "
     "training that stands still",
+    "TrainsAlone": "build the strategy from the TF_CONFIG of the environment, which the program must not remove; or "
+    "set spec.replicaSpecs.worker.replicas: 1",
     "InitContainerFailed": "read the log of the init container: `kubectl logs POD -c CONTAINER`",
     "PodsNotReady": "correct the image, claim or resources.requests in spec.template that the message names",
     "CreationRefused": "change the quota, webhook, policy or name that the message names; `tftj doctor` checks rights",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining_client.local.timeline import Timeline, ended_early, metrics_text
+from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text
 
 SHOWN_RESTARTS = 10
 SHOWN_MODELS = 3
@@ -33,6 +33,7 @@ def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
     """The lines of the summary."""
     rows = {
         "trained": progress_end(timeline.progress) if result.succeeded else _trained(timeline.progress),
+        "warning": alone_text(timeline.alone),
         "metrics": metrics_text(timeline.progress),
         "restarts": _restarts(timeline),
         "backups": LINE.join(filter(None, (_backups(timeline.backup), *timeline.exactness))),

@@ -16,7 +16,8 @@ HIDDEN_METRICS = ("epoch", "step")
 @dataclass
 class Timeline:
     """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts, `backup`
-    their last report of the backups in memory, `exactness` what they have told of where a restart resumes."""
+    their last report of the backups in memory, `exactness` what they have told of where a restart resumes, `alone` the
+    members that have trained without the others."""
 
     status: Status = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
@@ -24,6 +25,7 @@ class Timeline:
     restarts: dict[str, dict[str, Any]] = field(default_factory=dict)
     backup: dict[str, Any] = field(default_factory=dict)
     exactness: list[str] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
     started_at: float | None = None
     trained_at: float | None = None
     _shown_progress: tuple[float, int | None, str] = (0.0, None, "")
@@ -37,7 +39,8 @@ class Timeline:
         if self.started_at is None and status.get("phase") in ("Starting", "Training"):
             self.started_at = at
         turned = _state(before) != _state(status) or _untrained(before, status)
-        return [*(self._turn(status, at) if turned else ()), *self._backup_lines(status.get("backup"))]
+        turns = self._turn(status, at) if turned else []
+        return [*turns, *self._alone_lines(status.get("trainsAlone")), *self._backup_lines(status.get("backup"))]
 
     def record_result(self, result: Status) -> None:
         """Take a launcher's termination message: it has the last steps, which polls may have missed."""
@@ -69,6 +72,12 @@ class Timeline:
             return lines if self.restarts else [*lines, *_earlier_run(self.progress)]
         texts = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
         return [status.get("message") or texts.get(str(status.get("phase")), str(status.get("phase")))]
+
+    def _alone_lines(self, members: list[str] | None) -> list[str]:
+        """Note the members that train without the others; a line about new ones."""
+        news = [name for name in members or () if name not in self.alone]
+        self.alone += news
+        return [f"{alone_text(news)}: build the strategy from TF_CONFIG (TrainsAlone)"] if news else []
 
     def _backup_lines(self, reported: dict[str, Any] | None) -> list[str]:
         """Take the report of the backups in memory; a line about the first one, and about a new reason for none. What
@@ -108,6 +117,11 @@ def _copy_in(backup: dict[str, Any] | None) -> dict[str, Any]:
 def ended_early(progress: dict[str, Any]) -> bool:
     """Whether a training that has succeeded made fewer epochs than it was to make."""
     return 0 < (progress.get("epoch") or 0) < (progress.get("epochs") or 0)
+
+
+def alone_text(members: list[str]) -> str:
+    """`worker-0, worker-1: trained without the other members, each a model of its own`; empty for none."""
+    return f"{', '.join(members)}: trained without the other members, each a model of its own" if members else ""
 
 
 def _exactness(backup: dict[str, Any]) -> list[str]:

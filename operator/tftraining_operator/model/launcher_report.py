@@ -224,8 +224,8 @@ class ReportedJob(Frozen, frozen=True):
 class Report(Frozen, frozen=True):
     """The report of the chief's launcher on the gang. The `finished` members have completed their work before the
     others; in the `lingering` ones only the main thread of the program has ended. TensorFlow in the `no_gpu` members
-    sees none of the GPUs that the container requests. `revision` changes with everything but the progress; it is empty
-    if the launcher does not support long polls."""
+    sees none of the GPUs that the container requests; the `trains_alone` ones train without the others. `revision`
+    changes with everything but the progress; it is empty if the launcher does not support long polls."""
 
     phase: Phase
     version: Literal[1] = 1
@@ -235,6 +235,7 @@ class Report(Frozen, frozen=True):
     message: str = ""
     missing: tuple[Member, ...] = ()
     finished: tuple[Member, ...] = ()
+    trains_alone: tuple[Member, ...] = ()
     lingering: tuple[Member, ...] = ()
     no_gpu: tuple[Member, ...] = ()
     gang: ReportedGangSize | None = None
@@ -268,6 +269,7 @@ class _Lists(Frozen, frozen=True):
 
     missing: msgspec.Raw = msgspec.Raw()
     finished: msgspec.Raw = msgspec.Raw()
+    trains_alone: msgspec.Raw = msgspec.Raw()
     lingering: msgspec.Raw = msgspec.Raw()
     no_gpu: msgspec.Raw = msgspec.Raw()
     progress: msgspec.Raw = msgspec.Raw()
@@ -300,6 +302,7 @@ def parse_report(text: bytes) -> Report:
         revision=report.revision if re.fullmatch(r"[A-Za-z0-9.-]{1,64}", report.revision) else "",
         missing=report.missing[:MOST_MISSING],
         finished=report.finished[:MOST_FINISHED],
+        trains_alone=report.trains_alone[:MOST_MISSING],
         lingering=report.lingering[:MOST_MISSING],
         no_gpu=report.no_gpu[:MOST_FINISHED],
         progress=progress

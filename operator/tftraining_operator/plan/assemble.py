@@ -25,8 +25,8 @@ from tftraining_operator.plan.gang import count, is_done
 from tftraining_operator.plan.gang_quota import LOOK_AGAIN, WAITING_FOR_QUOTA, asked_quota, without_pods
 from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.launcher_report import restart_record
+from tftraining_operator.plan.member_warnings import why_members
 from tftraining_operator.plan.messages import resumption, what_happened
-from tftraining_operator.plan.no_gpu import why_no_gpu
 from tftraining_operator.plan.no_progress import what_runs, why_no_step
 from tftraining_operator.plan.readiness import (
     cause,
@@ -164,7 +164,7 @@ def _running(context: Context, draft: Draft) -> Status:
     is_news = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
     if last is not None and context.spec.in_place and is_news:
         message = f"{what_happened(context.job.key.name, last)}; {resumption(last)}"
-    message += why_no_step(draft.report) + why_no_gpu(draft.report) + why_no_evaluator(draft.gang, context.observed)
+    message += why_no_step(draft.report) + why_members(draft.report) + why_no_evaluator(draft.gang, context.observed)
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
 
 

@@ -27,13 +27,13 @@ from tftraining_operator.plan.interrupted_deletions import finish_deletions
 from tftraining_operator.plan.keras import decide_keras
 from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
+from tftraining_operator.plan.member_warnings import warn_of_members, with_warned_members
 from tftraining_operator.plan.memory_backup import (
     announce_backups,
     turn_off_after_oom,
     turn_off_after_violation,
     warn_of_input,
 )
-from tftraining_operator.plan.no_gpu import NO_GPU, warn_of_no_gpu
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
 from tftraining_operator.plan.restart import restart_what_failed
@@ -107,10 +107,6 @@ def _with_first_report(_: Context, draft: Draft) -> bool:
     return draft.report is not None and draft.status.phase == "Running"
 
 
-def _without_gpus(_: Context, draft: Draft) -> bool:
-    return draft.report is not None and (bool(draft.report.no_gpu) or draft.status.is_true(NO_GPU))
-
-
 def _with_unknown_input(_: Context, draft: Draft) -> bool:
     known = draft.status.is_true(INPUT_NOT_REPRODUCIBLE)
     return draft.report is not None and (known or draft.report.input_not_reproducible)
@@ -169,7 +165,7 @@ ACTIVE = (
     Stage(warn_of_shared_storage, _with_shared_storage),
     Stage(warn_of_input, _with_unknown_input),
     Stage(announce_earlier_run, _with_first_report),
-    Stage(warn_of_no_gpu, _without_gpus),
+    Stage(warn_of_members, with_warned_members),
     Stage(update_launchers, _with_launchers),
     Stage(replace_evaluator, _with_evaluator),
     Stage(remember_storage, _with_storage),

@@ -60,6 +60,7 @@ class SimulatedLaunchers:
         self.began = self.backup
         self.mark: int | None = None
         self.joined: dict[str, str] = {}
+        self.alone: list[str] = []  # that train without the others
         self.no_gpu: list[str] = []  # in which TensorFlow sees none of the GPUs that they ask for
         self.ever: set[str] = set()
         self.orders: tuple[str, dict[str, Any]] = ("", {})  # as its chief's launcher knows them, by the pod's UID
@@ -238,6 +239,7 @@ class SimulatedLaunchers:
             "message": "",
             "missing": [each for each in self.members if each not in self.running],
             "finished": sorted(self.done),
+            "trainsAlone": self.alone,
             "noGpu": self.no_gpu,
             "members": {each: {"state": "running", "silentSeconds": 0.1} for each in self.running},
             "gang": {"size": len(self.trainers), "full": len([each for each in self.members if "ps-" not in each])},

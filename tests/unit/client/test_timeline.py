@@ -318,3 +318,20 @@ def test_a_worker_that_restarted_alone_cost_the_others_nothing() -> None:
     lines = "\n".join(summary("job", Result(succeeded=True, seconds=9.0), timeline))
     assert "1, 0.0 s without training" in lines
     assert "worker-1 was killed (SIGKILL), other members kept training, 0.5 s away" in lines
+
+
+def test_members_that_train_alone_are_told_once_and_in_the_summary() -> None:
+    timeline = Timeline()
+    told = [timeline.record_status({"phase": "Training", "trainsAlone": ["worker-1"]}, at) for at in (1.0, 2.0)]
+    words = "worker-1: trained without the other members, each a model of its own"
+    assert [line for lines in told for line in lines if words in line] == [
+        f"{words}: build the strategy from TF_CONFIG (TrainsAlone)"
+    ]
+    timeline.record_status({"phase": "Succeeded", "trainsAlone": []}, 3.0)
+    assert f"  warning   {words}" in summary("job", Result(True, 3.0), timeline)
+
+
+def test_programs_that_report_nothing_are_not_said_to_train() -> None:
+    timeline = Timeline()
+    (line,) = timeline.record_status({"phase": "Training", "reason": "NoStepYet", "members": {}}, 31.0)
+    assert line.startswith("running; no step reported yet, 31.0 s after the start")

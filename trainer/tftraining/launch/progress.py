@@ -39,12 +39,12 @@ class Snapshot:
 
     `epoch` is the present epoch, counted from 1 as Keras prints it; `step` the steps of the program so far, which only
     rise. A `fit` counts its own from `fit_start` on, the steps of the program's earlier ones. `connecting`: the program
-    waits for its peers, in a call of TensorFlow. `first_epoch` and `first_step` are the epochs and steps finished
-    before this round, in a `fit` that counts from `first_fit_start` on. `main_exit`: the main thread of the program has
-    ended, other threads still run, and the program will have this exit code. `checkpoint` is the step of the last
-    checkpoint that this round saved or resumed from. The metrics are those of `metrics_step` and `metrics_epoch`, and
-    were reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds, `updated` and `metrics_time` are
-    CLOCK_REALTIME.
+    waits for its peers, in a call of TensorFlow; `alone`: it trains without them. `first_epoch` and `first_step` are
+    the epochs and steps finished before this round, in a `fit` that counts from `first_fit_start` on. `main_exit`: the
+    main thread of the program has ended, other threads still run, and the program will have this exit code.
+    `checkpoint` is the step of the last checkpoint that this round saved or resumed from. The metrics are those of
+    `metrics_step` and `metrics_epoch`, and were reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds,
+    `updated` and `metrics_time` are CLOCK_REALTIME.
     """
 
     epoch: int | None = None
@@ -59,6 +59,7 @@ class Snapshot:
     first_epoch: int | None = None
     first_step: int | None = None
     connecting: bool = False
+    alone: bool = False
     checkpoint: int | None = None
     metrics_step: int | None = None
     metrics_epoch: int | None = None
@@ -75,7 +76,7 @@ def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:
         at = getattr(snapshot, name)
         frame[name] = None if at is None else max(0.0, now - at)
     frame["metrics"] = snapshot.metrics
-    frame["connecting"] = snapshot.connecting or None
+    frame["connecting"], frame["alone"] = snapshot.connecting or None, snapshot.alone or None
     return {name: value for name, value in frame.items() if value not in (None, {})}
 
 
@@ -91,7 +92,8 @@ def from_frame(frame: dict[str, Any], now: float, first_step_time: float | None 
     if first_step_time is not None:
         known["first_step_time"] = first_step_time
     metrics = {str(name): float(value) for name, value in frame.get("metrics", {}).items()}
-    return Snapshot(**known, metrics=metrics, connecting=bool(frame.get("connecting")))
+    flags = {name: bool(frame.get(name)) for name in ("connecting", "alone")}
+    return Snapshot(**known, metrics=metrics, **flags)
 
 
 def carry_over(earlier: Snapshot, reported: Snapshot) -> Snapshot:

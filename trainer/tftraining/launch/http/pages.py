@@ -125,6 +125,7 @@ def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
         "gang": {"size": len(coordinator.membership.trainers), "full": coordinator.membership.full_size},
         "finished": _finished(coordinator),
         "lingering": _lingering(coordinator),
+        "trainsAlone": _alone(coordinator),
         "noGpu": [
             peer.name for peer in coordinator.membership.peers.values() if peer.sees_no_gpu and peer.is_connected
         ],
@@ -204,6 +205,11 @@ def _lingering_clause(coordinator: Coordinator) -> str:
 def _lingering(coordinator: Coordinator) -> list[str]:
     running = [peer for peer in coordinator.membership.members if peer.state == "running"]
     return [peer.name for peer in running if peer.lingers][:MOST_NAMES]
+
+
+def _alone(coordinator: Coordinator) -> list[str]:
+    running = [peer for peer in coordinator.membership.trainers if peer.is_connected]
+    return [peer.name for peer in running if peer.progress.alone][:MOST_NAMES]
 
 
 def _finished(coordinator: Coordinator) -> list[str]:

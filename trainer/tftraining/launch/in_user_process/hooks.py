@@ -70,7 +70,7 @@ def arm() -> None:
 
 
 def _arm() -> None:
-    from . import cache_hook, gpu_hook, iterator_release, keras_hook, leader_hook, main_thread  # noqa: PLC0415
+    from . import cache_hook, gpu_hook, iterator_release, keras_hook, leader_hook, main_thread, peers  # noqa: PLC0415
     from .keras3 import patches  # noqa: PLC0415
 
     iterator_release.install()
@@ -81,7 +81,8 @@ def _arm() -> None:
     keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
     patches.install(_environment)
     if own is not None:
-        leader_hook.install(own.record_connecting)
+        own.peers = peers.Peers(_environment.get("TF_CONFIG", ""))
+        leader_hook.install(own.record_connecting, peers=own.peers)
         gpu_hook.install(own)
 
 

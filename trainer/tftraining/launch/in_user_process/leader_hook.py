@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .import_hook import after_import
+from .peers import Peers
 from .surface import Part, Surface
 
 MODULE = "tensorflow.python.eager.context"
@@ -33,13 +34,15 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.005, 0.1
 CONNECT_SECONDS = 1.0
 
 
-def install(connects: Callable[[bool], None], environment: Mapping[str, str] = os.environ) -> None:
+def install(
+    connects: Callable[[bool], None], environment: Mapping[str, str] = os.environ, peers: Peers | None = None
+) -> None:
     """Extend TensorFlow, now or when it is imported. `connects` is called with True before this process connects to its
-    peers, with False afterwards; it must not raise."""
-    if environment.get("TF_CONFIG"):
-        after_import(
-            frozenset({MODULE}), functools.partial(_extend, leader_address(environment["TF_CONFIG"]), connects)
-        )
+    peers, with False afterwards; it must not raise. `peers` are those of a TF_CONFIG that is gone from the environment,
+    perhaps; they hear whom this process connects to."""
+    if environment.get("TF_CONFIG") or peers is not None:
+        leader = leader_address(environment.get("TF_CONFIG", ""))
+        after_import(frozenset({MODULE}), functools.partial(_extend, leader, connects, peers))
 
 
 def leader_address(tf_config: str) -> tuple[str, int] | None:
@@ -56,18 +59,24 @@ def leader_address(tf_config: str) -> tuple[str, int] | None:
         return None  # an invalid TF_CONFIG: TensorFlow reports it
 
 
-def _extend(leader: tuple[str, int] | None, connects: Callable[[bool], None], module: Any) -> None:
+def _extend(leader: tuple[str, int] | None, connects: Callable[[bool], None], peers: Peers | None, module: Any) -> None:
     if SURFACE.holds({MODULE: module}):
-        _wrap(module.Context, "enable_collective_ops", leader, connects)  # MultiWorkerMirroredStrategy
-        _wrap(module.Context, "set_server_def", None, connects)  # ParameterServerStrategy
+        _wrap(module.Context, "enable_collective_ops", leader, connects, peers)  # MultiWorkerMirroredStrategy
+        _wrap(module.Context, "set_server_def", None, connects, peers)  # ParameterServerStrategy
+        if peers is not None:
+            peers.is_watched = True
 
 
-def _wrap(cls: Any, name: str, leader: tuple[str, int] | None, connects: Callable[[bool], None]) -> None:
+def _wrap(
+    cls: Any, name: str, leader: tuple[str, int] | None, connects: Callable[[bool], None], peers: Peers | None
+) -> None:
     """Wrap the connecting method of `cls` to wait for the leader, and to call `connects`."""
     dial = getattr(cls, name)
 
     @functools.wraps(dial)
     def dialling(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if peers is not None:
+            peers.join(args[0] if args else kwargs.get("server_def"))
         with _reporting(connects):
             if leader is not None:
                 wait_for_leader(leader)

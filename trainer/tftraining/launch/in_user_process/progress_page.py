@@ -29,7 +29,7 @@ CHECKPOINT = struct.Struct("<q")  # the step of the newest reported checkpoint, 
 CHANGED = struct.Struct("<48s")  # the environment variable whose change requires a plain start
 MAIN_THREAD = struct.Struct("<qq")  # the process whose main thread has ended, and the exit code that it will have
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, CONNECTING_AT, MAIN_THREAD_AT, NUMBERS_AT = 8, 16, 32, 40, 64
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, ALONE_AT, MAIN_THREAD_AT, NUMBERS_AT = 8, 16, 32, 33, 40, 64
 METRICS_AT, STARTS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 152, 176, 192, 200, 208
 LENGTH_AT, TEXT_AT = 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
@@ -86,6 +86,10 @@ class PageWriter:
     def record_connecting(self, begun: bool) -> None:
         """Note that this process connects to its peers (`begun`), or has connected."""
         self._map[CONNECTING_AT] = int(begun)
+
+    def record_alone(self, alone: bool) -> None:
+        """Note whether this process trains without the other members of its gang."""
+        self._map[ALONE_AT] = int(alone)
 
     def record_main_thread_end(self, code: int) -> None:
         """Note that the main thread of this process has ended, and its exit code if no other thread changes it."""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from . import stack_dump
 from .claim import Claim
+from .peers import Peers
 from .progress_page import NONE, PageWriter
 
 
@@ -24,6 +25,8 @@ class Tracker:
     def __init__(self, path: str) -> None:
         self._path = path
         self.claim = Claim(path)
+        self.peers: Peers | None = None
+        self._is_judged = False  # whether it trains alone
         self._gpus: int | None = None
         self._writer: PageWriter | None = None
         self._base = 0
@@ -47,8 +50,15 @@ class Tracker:
             self.claim.note_connecting()
             if self._path and self.claim.try_hold():
                 PageWriter(self._path).record_connecting(begun)
+                self._judge(PageWriter(self._path))
         except Exception as error:
             self._stop_reporting(error)
+
+    def _judge(self, writer: PageWriter) -> bool:
+        """Note whether this process trains without its peers; once it makes steps, and when it connects after that."""
+        if self._is_judged or writer is self._writer:
+            writer.record_alone(self.peers is not None and self.peers.are_left_out())
+        return True
 
     def begin(self, step: int | None, epochs: int | None, steps: int | None) -> None:
         """Note that the program's own loop begins or resumes; `step` steps are done, an epoch has `steps`."""
@@ -132,6 +142,7 @@ class Tracker:
             return
         try:
             writer.record_step(self._base + batch + 1 - (self._offset or 0))
+            self._is_judged = self._is_judged or self._judge(writer)
         except Exception as error:
             self._stop_reporting(error)
 
@@ -171,6 +182,7 @@ class Tracker:
                     writer.first_step = int(step) - 1
                     self.saved(writer.first_step or None)  # the checkpoint it resumes from
                 writer.record_step(int(step))
+                self._is_judged = self._is_judged or self._judge(writer)
             if metrics is not None or step is None:
                 writer.write(metrics)
         except Exception as error:
@@ -191,6 +203,7 @@ class Tracker:
             if writer.step == NONE or self._steps_by_saves:  # the loop reports nothing else
                 self._steps_by_saves = True
                 writer.record_step(step)
+                self._is_judged = self._is_judged or self._judge(writer)
         except Exception as error:
             self._stop_reporting(error)
 

@@ -49,6 +49,7 @@ from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     long_tf_config,
     main_thread,
     module_sources,
+    peers,
     proctitle,
     progress_page,
 )

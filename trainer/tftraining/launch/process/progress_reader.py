@@ -101,6 +101,7 @@ def _decode(data: bytes) -> Snapshot:
         fit_start=max(0, fit_start),
         first_fit_start=max(0, first_fit_start),
         connecting=connecting,
+        alone=bool(data[page.ALONE_AT]),
         main_exit=main_exit,
         checkpoint=_number_or_none(page.CHECKPOINT.unpack_from(data, page.CHECKPOINT_AT)[0] - 1),
     )

@@ -261,7 +261,7 @@ class ProgramControl:
         gang, lingered = self.settings.gang, self._main_thread_end.lingers
         over = self._main_thread_end.is_over(snapshot, now) and not only_serves(gang.me, gang, snapshot)
         if over and self.program.pid is not None:
-            self.program.log("tftraining: the program has failed, and a thread keeps its process alive: ending it")
+            self.program.log("tftraining: the program has failed, and its process does not end: ending it")
             self.program.end_as_its_main_thread(snapshot.main_exit or 1)
         elif self._main_thread_end.lingers and not lingered:
             self.program.log("tftraining: the program has finished; a thread of it still runs")

@@ -1,4 +1,4 @@
-"""A container asks for GPUs and TensorFlow in it sees none: the job trains on, and says so."""
+"""Members that the launchers name, without their GPUs or on their own: the job trains on, and says so."""
 
 from __future__ import annotations
 
@@ -69,3 +69,18 @@ def test_the_end_keeps_the_condition() -> None:
     cluster.launchers.finish()
     cluster.run()
     assert (cluster.status.phase, cluster.status.is_true("NoGPU")) == ("Succeeded", True)
+
+
+def test_members_that_train_alone_are_a_condition_and_one_event() -> None:
+    cluster = SimulatedCluster(a_launched_job()).run()
+    cluster.launchers.alone = ["worker-0", "worker-1"]
+    cluster.run().wait(60).run()
+    words = "worker-0, worker-1 train without the other members, each a model of its own"
+    assert cluster.status.message == f"2 replicas training; {words} (TrainsAlone)"
+    assert cluster.status.is_true("TrainsAlone")
+    (note,) = [note for note in cluster.events if note.reason == "TrainsAlone"]
+    assert (note.type, note.message.startswith(f"{words}: build the strategy from the TF_CONFIG")) == ("Warning", True)
+    cluster.launchers.alone = []
+    cluster.wait(60).run()
+    condition = cluster.status.condition("TrainsAlone")
+    assert condition is not None and (condition.status, condition.reason) == ("False", "Training")
