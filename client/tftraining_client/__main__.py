@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from tftraining_client.errors import JobFailed, UserError
+from tftraining_client.visible import visible
 
 GONE = (errno.EPIPE, errno.EIO)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
@@ -115,9 +116,7 @@ def _run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        from tftraining_client.visible import visible
-
-        print(f"tftj: {visible(error.summary if isinstance(error, JobFailed) else str(error))}", file=sys.stderr)
+        print(f"tftj: {visible(error.summary) if isinstance(error, JobFailed) else error}", file=sys.stderr)
         if isinstance(error, JobFailed):
             from tftraining_client.commands.output import hint
 

@@ -5,11 +5,17 @@
 
 from typing import ClassVar
 
+from tftraining_client.visible import visible
+
 
 class UserError(Exception):
-    """An error that the user can fix; its message is shown as it is."""
+    """An error that the user can fix. Its message is shown as it is, but for control characters: it may quote a server
+    or a program."""
 
     exit_code: ClassVar[int] = 2
+
+    def __str__(self) -> str:
+        return visible(super().__str__())
 
 
 class JobNotFound(UserError):

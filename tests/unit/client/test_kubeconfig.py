@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 import os
 import ssl
 import subprocess
@@ -143,6 +144,13 @@ async def test_a_path_of_a_plugin_is_relative_to_the_kubeconfig(
     path = written(tmp_path / "bin/config", {"exec": {"apiVersion": VERSION, "command": "no-such", "installHint": "x"}})
     with pytest.raises(UserError, match=r"the exec plugin of context one failed: no-such: .*; x$"):
         await opened(path)
+
+
+async def test_the_token_of_an_auth_provider_is_used(tmp_path: Path) -> None:
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + 3600}).encode()).decode().rstrip("=")
+    provider = {"name": "oidc", "config": {"id-token": f"head.{claims}.sign"}}
+    path = written(tmp_path / "config", {"auth-provider": provider, "as": "ada"}, {"server": "https://h:1"})
+    assert await headers(path) == [("authorization", f"Bearer head.{claims}.sign"), ("Impersonate-User", "ada")]
 
 
 ASKING = """\

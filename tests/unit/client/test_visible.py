@@ -4,6 +4,7 @@ import json
 import os
 import re
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.support.client.hostile_cluster import HOSTILE, hostile_cluster
 from tftraining_client.__main__ import main
 from tftraining_client.cluster.models import LogLine
 from tftraining_client.commands.dashboard.server import _log_line
+from tftraining_client.errors import JobFailed
 from tftraining_client.visible import uncoloured_log_line, visible, visible_line, visible_log_line, visible_object
 
 SHOWN = "^[]0;owned^G^[[2J^[[8m\\x9b2J\\u202ereversed\\rover"
@@ -105,3 +107,9 @@ def test_a_line_of_a_log_keeps_its_colours_and_nothing_else() -> None:
     assert visible_log_line("\x1b[2Jgone\x1b[1A") == "^[[2Jgone^[[1A"
     assert uncoloured_log_line("\x1b[31mred\x1b[0m\x1b[2J") == "red^[[2J"
     assert _log_line(LogLine("p", "u", "worker-0", 1, "\x1b[32m1\x08")) == ["worker-0", "1^H"]
+
+
+def test_an_error_of_the_python_client_is_shown_so_too() -> None:
+    error = JobFailed("digits", "Error", f"boom{HOSTILE}", f"line{HOSTILE}")
+    assert OBEYED.findall(str(error)) == [] and SHOWN[:9] in "".join(traceback.format_exception(error))
+    assert error.log_tail == f"line{HOSTILE}"
