@@ -22,6 +22,7 @@ from pathlib import Path
 
 from benchmarks.process_usage import cpu_seconds
 from tests.support.ports import free_ports
+from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.in_user_process.tracker import Tracker
 from tftraining.launch.process import progress_reader
 
@@ -53,15 +54,23 @@ class Training:
 
     def train(self, steps: int) -> float:
         """Train one segment; its steps per second."""
+        self.begin(steps)
+        return float(self.hear())
+
+    def begin(self, steps: int) -> None:
+        """Let it train so many steps."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
-        return float(self.hear())
+
+    def stop(self) -> None:
+        """Close stdin: the program ends."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
     def end(self) -> None:
         """Close stdin and wait until the process ends; kill it otherwise."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        self.stop()
         try:
             self.process.wait(30)
         finally:
@@ -74,22 +83,28 @@ def bare_environment() -> dict[str, str]:
     return {**kept, "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
-def launcher_environment(place: Path) -> dict[str, str]:
-    """The environment of the launcher of a job with one worker."""
-    ports = free_ports(3)
+def launcher_environments(place: Path, workers: int = 1) -> list[dict[str, str]]:
+    """The environments of the launchers of a job with so many workers."""
+    rendezvous, *ports = free_ports(1 + 2 * workers)
     (place / "key").write_bytes(os.urandom(32))
-    settings = {
-        "job": {"namespace": "benchmark", "name": "overhead", "uid": "overhead"},
-        "attempt": 1,
-        "rendezvous": f"127.0.0.1:{ports[0]}",
-        "statusPort": ports[1],
-        "host": "127.0.0.1",
-        "secretFile": str(place / "key"),
-        "directory": str(place),
-        "terminationMessage": None,
-    }
-    config = {"cluster": {"worker": [f"127.0.0.1:{ports[2]}"]}, "task": {"type": "worker", "index": 0}}
-    return {**bare_environment(), "TFTRAINING_LAUNCHER": json.dumps(settings), "TF_CONFIG": json.dumps(config)}
+    environments = []
+    for index in range(workers):
+        settings = {
+            "job": {"namespace": "benchmark", "name": "overhead", "uid": "overhead"},
+            "attempt": 1,
+            "rendezvous": f"127.0.0.1:{rendezvous}",
+            "statusPort": ports[index],
+            "host": "127.0.0.1",
+            "secretFile": str(place / "key"),
+            "directory": str(place),
+            "terminationMessage": None,
+            "keras": legacy_keras.OWN,
+        }
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports[workers:]]}
+        config = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+        own = {"TFTRAINING_LAUNCHER": json.dumps(settings), "TF_CONFIG": json.dumps(config)}
+        environments.append(bare_environment() | own)
+    return environments
 
 
 def pss_mib(pid: int) -> float:
@@ -160,7 +175,8 @@ def run(seconds: float, place: Path) -> dict[str, float]:
     figures = {"report_us_per_step": report_microseconds(place)}
     program = [sys.executable, str(PROGRAM)]
     bare = Training(program, bare_environment())
-    launched = Training([sys.executable, "-m", "tftraining.launch", "--", *program], launcher_environment(place))
+    (environment,) = launcher_environments(place)
+    launched = Training([sys.executable, "-m", "tftraining.launch", "--", *program], environment)
     try:
         for training in (bare, launched):
             training.hear()

@@ -53,10 +53,10 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def manifest(steps: int, warm: bool) -> dict[str, Any]:
+def manifest(steps: int, warm: bool, *arguments: str) -> dict[str, Any]:
     """A job of two workers that trains until stopped, with a backup after each epoch of `steps` steps."""
     program = ["python", "-m", "tftraining.examples.multi_worker_mnist", "--directory", "$(TFTRAINING_DIR)"]
-    command = [*program, "--epochs", "100000", "--steps-per-epoch", str(steps)]
+    command = [*program, "--epochs", "100000", "--steps-per-epoch", str(steps), *arguments]
     container = {"name": "tensorflow", "image": "none", "command": command}
     return {
         "apiVersion": "tftraining.dev/v1",

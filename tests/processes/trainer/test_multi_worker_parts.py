@@ -17,7 +17,7 @@ import tf_keras as keras
 from tftraining.cluster import Task
 from tftraining.examples import multi_worker_mnist as program
 from tftraining.lib import device_setup
-from tftraining.lib.callbacks import LogEpochs, SaveEvery
+from tftraining.lib.callbacks import LogEpochs, SaveEvery, callback
 from tftraining.lib.checkpoints import State, step_of
 from tftraining.lib.data import Examples
 from tftraining.lib.evaluator import Evaluator, measure_with
@@ -68,7 +68,6 @@ def test_the_backup_may_be_by_epoch_or_by_step() -> None:
     [
         ([], Task("ps", 0, 2, False), 0, "the roles chief, worker and evaluator, not ps-0"),
         ([], Task("evaluator", 0, 2, False), 0, "an evaluator needs checkpoints: set --keep-checkpoints"),
-        (["--keras", "3"], ALONE, 0, "--keras 3 needs --loop custom"),
         (["--communication", "nccl"], ALONE, 0, "nccl needs GPUs"),
         (["--auto-shard", "file"], WORKER, 0, "in memory: set --records 2 at least"),
         (["--auto-shard", "file", "--records", "1"], WORKER, 0, "a file for each worker"),
@@ -90,7 +89,6 @@ def test_what_can_work_here_passes() -> None:
     program.check(program.parse(["--auto-shard", "file"]), ALONE, gpus=0)
     program.check(program.parse(["--auto-shard", "file", "--records", "2"]), WORKER, gpus=0)
     program.check(program.parse(["--keep-checkpoints"]), Task("evaluator", 0, 2, False), gpus=0)
-    program.check(program.parse(["--keras", "3", "--loop", "custom"]), WORKER, gpus=0)
 
 
 def test_the_batch_grows_with_the_workers() -> None:
@@ -115,10 +113,10 @@ def test_without_sharding_the_workers_draw_in_different_orders() -> None:
 
 
 def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = LogEpochs(TrainingLog(4))
+    progress = callback(keras, LogEpochs, TrainingLog(4))
     model.optimizer.iterations.assign(12)
     saves: list[int] = []
-    every = SaveEvery(2, saves.append)
+    every = callback(keras, SaveEvery, 2, saves.append)
     arrays = (EXAMPLES.images, EXAMPLES.labels)
     model.fit(*arrays, initial_epoch=1, epochs=4, verbose=0, callbacks=[progress, every])
     lines = capsys.readouterr().out.splitlines()
@@ -129,7 +127,7 @@ def test_progress_says_where_a_training_goes_on(model: keras.Model, capsys: pyte
 
 
 def test_a_training_that_was_done_says_so(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = LogEpochs(TrainingLog(3))
+    progress = callback(keras, LogEpochs, TrainingLog(3))
     model.optimizer.iterations.assign(9)
     model.fit(EXAMPLES.images, EXAMPLES.labels, initial_epoch=3, epochs=3, verbose=0, callbacks=[progress])
     assert capsys.readouterr().out == "resumed from epoch 3 (step 9 of the training), nothing left to train\n"
@@ -137,7 +135,7 @@ def test_a_training_that_was_done_says_so(model: keras.Model, capsys: pytest.Cap
 
 
 def test_a_new_training_says_nothing_of_resuming(model: keras.Model, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = LogEpochs(TrainingLog(1))
+    progress = callback(keras, LogEpochs, TrainingLog(1))
     model.optimizer.iterations.assign(0)
     model.fit(EXAMPLES.images, EXAMPLES.labels, epochs=1, verbose=0, callbacks=[progress])
     assert capsys.readouterr().out.startswith("epoch 1/1 loss ")

@@ -50,7 +50,7 @@ def test_the_help_needs_no_tensorflow(name: str) -> None:
         ("dtensor_mlp", ["--logical-devices", "3", "--model-parts", "2"], "dtensor_mlp: 3 devices cannot be divided"),
         ("dtensor_mlp", ["--logical-devices", "8", "--batch-size", "12"], "--batch-size 12 is not a multiple of 8"),
         ("mirrored_custom_loop", ["--accumulate", "3"], "--batch-size 64 is not a multiple of --accumulate 3"),
-        ("multi_worker_mnist", ["--keras", "3"], "multi_worker_mnist: --keras 3 needs --loop custom"),
+        ("multi_worker_mnist", ["--accumulate", "2"], "multi_worker_mnist: --accumulate needs --loop custom"),
         ("parameter_server", ["--jit"], "parameter_server: --jit is not supported"),
         ("transfer_learning", ["--validation", "2"], "transfer_learning: --validation 2.0 is not between 0 and 1"),
     ],

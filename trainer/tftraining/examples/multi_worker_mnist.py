@@ -10,8 +10,8 @@ chief's copy counts; the chief then proves it and writes `<directory>/result.jso
 have a side-car evaluator, which measures each checkpoint on the test data. The program must never depend on the order
 in which the workers end.
 
-Keras is tf_keras, by that name: without a launcher, `fit` of Keras 3 fails under MultiWorkerMirroredStrategy with two
-or more workers (keras issue 20585). The loop of its own works with either: --loop custom --keras 3.
+Keras is Keras 3 with --keras 3, as in the manifests, and otherwise tf_keras, by that name: without a launcher, `fit` of
+Keras 3 fails under MultiWorkerMirroredStrategy with two or more workers (keras issue 20585). --loop custom needs none.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     add_schedule(group)
     add = group.add_argument
     add("--loop", choices=("fit", "custom"), default="fit", help="the fit of Keras, or a custom training loop (fit)")
-    add("--keras", choices=sorted(KERAS), default="legacy", help="tf_keras or, with --loop custom, Keras 3 (legacy)")
+    add("--keras", choices=sorted(KERAS), default="legacy", help="Keras 3 (behind launchers) or tf_keras (legacy)")
     add("--save-freq", type=_save_freq, default="epoch", help="when to back up: each 'epoch', or every N steps")
     add("--keep-checkpoints", action="store_true", help="keep a checkpoint of every epoch, for an evaluator")
     add(
@@ -117,8 +117,6 @@ def check(options: argparse.Namespace, task: Task, gpus: int | None) -> None:
         raise UsageError("an evaluator needs checkpoints: set --keep-checkpoints for all roles")
     if options.communication == "nccl" and gpus == 0:
         raise UsageError("--communication nccl needs GPUs, but none is visible: choose auto or ring")
-    if options.loop == "fit" and options.keras == "3":
-        raise UsageError("--keras 3 needs --loop custom: fit of Keras 3 fails with several workers")
     if options.loop == "custom" and options.precision == "mixed_float16":
         raise UsageError("--precision mixed_float16 needs --loop fit: choose mixed_bfloat16")
     if options.loop == "fit" and options.jit and task.workers > 1:
@@ -146,7 +144,7 @@ import tf_keras
 
 from tftraining import paths
 from tftraining.lib import data, device_setup
-from tftraining.lib.callbacks import LogEpochs, ProfileSteps, SaveEvery
+from tftraining.lib.callbacks import LogEpochs, ProfileSteps, SaveEvery, callback
 from tftraining.lib.checkpoints import State, checkpoints_of
 from tftraining.lib.custom_loop import Training
 from tftraining.lib.data import Examples
@@ -274,8 +272,10 @@ def train(options: argparse.Namespace, task: Task, examples: data.Data, training
 
 def callbacks_of(options: argparse.Namespace, save: Save, state: State | None) -> list[Any]:
     """The callbacks that save during `fit`."""
-    saving: list[Any] = [SaveEvery(options.save_every, lambda epoch: save())] if options.save_every else []
-    return saving if state is None else [*saving, SaveEvery(1, state.save)]
+    keras, saving = keras_of(options), []
+    if options.save_every:
+        saving.append(callback(keras, SaveEvery, options.save_every, lambda epoch: save()))
+    return saving if state is None else [*saving, callback(keras, SaveEvery, 1, state.save)]
 
 
 def train_by_fit(
@@ -288,17 +288,19 @@ def train_by_fit(
     """Train with Keras's own loop, on the first of the datasets; the second is for the validation."""
     # The backup outlives `fit`: if a worker dies while the model is saved, all workers restart, and need to repeat only
     # the saving.
-    backup = tf_keras.callbacks.BackupAndRestore(
+    keras = keras_of(options)
+    backup = keras.callbacks.BackupAndRestore(
         Places(options.directory).backup, save_freq=options.save_freq, delete_checkpoint=False
     )
     dataset, validation = datasets
-    profiling = [ProfileSteps(training_log)] if options.profile_steps else []
+    profiling = [callback(keras, ProfileSteps, training_log)] if options.profile_steps else []
     model.fit(
         dataset,
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
         validation_data=validation,
-        callbacks=[backup, LogEpochs(training_log), *profiling, *callbacks],
+        callbacks=[backup, callback(keras, LogEpochs, training_log), *profiling, *callbacks],
+        shuffle=False,  # Keras 3 warns that it cannot
         verbose=0,
     )
 
@@ -403,8 +405,9 @@ def finish(options: argparse.Namespace, task: Task, training_log: TrainingLog) -
         export(places)
     training_log.finish({"accuracy": verified["accuracy"], "loss": verified["loss"], "workers": task.workers})
     if not options.keep_checkpoints:
-        for done_with in (Path(places.backup) / "chief", Path(checkpoints_of(options.directory))):
-            shutil.rmtree(done_with, ignore_errors=True)
+        done_with = Path(places.backup) if options.keras == "3" else Path(places.backup) / "chief"
+        for each in (done_with, Path(checkpoints_of(options.directory))):
+            shutil.rmtree(each, ignore_errors=True)
 
 
 def run(options: argparse.Namespace) -> None:

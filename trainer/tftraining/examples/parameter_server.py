@@ -83,7 +83,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tftraining.lib import data, device_setup
-from tftraining.lib.callbacks import LogEpochs
+from tftraining.lib.callbacks import LogEpochs, callback
 from tftraining.lib.checkpoints import State, restored
 from tftraining.lib.data import Data, Examples
 from tftraining.lib.input_pipeline import endless_batches, order_of, plain_batches
@@ -199,7 +199,7 @@ def train_by_fit(options: argparse.Namespace, model: keras.Model, examples: Data
         keras.utils.experimental.DatasetCreator(lambda _: worker_batches(examples.train, options)),
         epochs=options.epochs,
         steps_per_epoch=options.steps_per_epoch,
-        callbacks=[backup, LogEpochs(training_log, make_test(model, examples.test))],
+        callbacks=[backup, callback(keras, LogEpochs, training_log, make_test(model, examples.test))],
         verbose=0,
     )
 

@@ -1,18 +1,30 @@
 """Keras callbacks that print the progress of a training, in lines for people and tests, and that save.
 
-They must never change the training, and print only whole lines. Keras is tf_keras here (see the examples).
+They must never change the training, and print only whole lines. Each is a part of a callback of the program's Keras,
+which `callback` makes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import tf_keras as keras
+from typing import Any
 
 from tftraining.lib.training_log import TrainingLog
 
 
-class LogEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has no types
+def callback(keras: Any, part: type, *arguments: Any) -> Any:
+    """A callback of this Keras that is the part, too."""
+    return type(part.__name__, (part, keras.callbacks.Callback), {})(*arguments)
+
+
+class Part:
+    """What Keras gives each callback."""
+
+    model: Any
+    params: dict[str, Any]
+
+
+class LogEpochs(Part):
     """Records each epoch of a training with `fit` in the training log. List it after BackupAndRestore.
 
     `test` measures the test data at the end of each epoch, where `fit` does not.
@@ -46,7 +58,7 @@ class LogEpochs(keras.callbacks.Callback):  # type: ignore[misc]  # tf_keras has
         self.training_log.resume(epoch, int(self.model.optimizer.iterations.numpy()))
 
 
-class ProfileSteps(keras.callbacks.Callback):  # type: ignore[misc]
+class ProfileSteps(Part):
     """Profiles the steps of --profile-steps. Only for a training with this option: it slows each step down."""
 
     def __init__(self, training_log: TrainingLog) -> None:
@@ -58,7 +70,7 @@ class ProfileSteps(keras.callbacks.Callback):  # type: ignore[misc]
         self.training_log.profile(int(self.model.optimizer.iterations.numpy()))
 
 
-class SaveEvery(keras.callbacks.Callback):  # type: ignore[misc]
+class SaveEvery(Part):
     """Call `save` after every `epochs`-th epoch except the last one, in every process of the job at the same point.
 
     `save` receives the number of completed epochs.

@@ -59,7 +59,7 @@ def arm_before_tensorflow() -> None:
 
 def arm() -> None:
     """Install the training hooks: Keras progress, `fit` of Keras 3 for gangs, the leader's connections, GPUs, the
-    release of iterators."""
+    release of iterators, checkpoints that nobody restores."""
     global _armed  # noqa: PLW0603  # one process
     if not _armed:
         _armed = True
@@ -70,7 +70,7 @@ def arm() -> None:
 
 
 def _arm() -> None:
-    from . import cache_hook, gpu_hook, iterator_release, keras_hook, leader_hook, main_thread, peers  # noqa: PLC0415
+    from . import cache_hook, checkpoint_hook, gpu_hook, iterator_release, keras_hook, leader_hook, main_thread, peers  # noqa: PLC0415  # noqa: PLC0415
     from .keras3 import patches  # noqa: PLC0415
 
     iterator_release.install()
@@ -84,6 +84,7 @@ def _arm() -> None:
         own.peers = peers.Peers(_environment.get("TF_CONFIG", ""))
         leader_hook.install(own.record_connecting, peers=own.peers)
         gpu_hook.install(own)
+        checkpoint_hook.install(lambda: own.reports)
 
 
 def tracker() -> Tracker | None:

@@ -35,6 +35,11 @@ class Tracker:
         self._steps_by_saves = False  # all steps so far were reported by checkpoints
         os.register_at_fork(after_in_child=self._reset_after_fork)
 
+    @property
+    def reports(self) -> bool:
+        """Whether this process reports its progress."""
+        return self._writer is not None
+
     def record_gpus(self, count: Callable[[], int]) -> None:
         """Note on the page how many GPUs TensorFlow lists, if this process trains or may come to train."""
         try:

@@ -39,6 +39,7 @@ sys.modules["_tftraining"] = _package
 # The modules that the hooks import with TensorFlow too, or each fork would import them again.
 from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     cache_hook,
+    checkpoint_hook,
     gpu_hook,
     hooks,
     iterator_release,

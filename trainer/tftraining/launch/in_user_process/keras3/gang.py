@@ -33,5 +33,5 @@ def gathered(strategy: Any, numbers: list[int]) -> list[list[int]]:
     values = strategy.experimental_distribute_values_from_function(lambda _: tensorflow.constant(row, "int64"))
     if (gather := _gather.get(strategy)) is None:  # not eager: see member_sums.py
         itself = weakref.proxy(strategy)
-        gather = _gather[strategy] = tensorflow.function(lambda each: itself.gather(each, axis=0))
+        gather = _gather[strategy] = tensorflow.function(lambda each: itself.gather(each, axis=0), autograph=False)
     return [list(map(int, each)) for each in gather(values).numpy()]

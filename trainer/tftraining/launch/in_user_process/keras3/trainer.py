@@ -87,8 +87,9 @@ class _Steps:
 
         step = compiled(step, jit_compile=model.jit_compile)
         self._step = model._autoconvert_optionals(step) if hasattr(model, "_autoconvert_optionals") else step
-        self._next = compiled(lambda iterator: iterator.get_next_as_optional())
-        self._run = compiled(lambda optional: self._step(optional.get_value()))
+        # Without autograph: at each restart the source of both would be converted to what it is.
+        self._next = compiled(lambda iterator: iterator.get_next_as_optional(), autograph=False)
+        self._run = compiled(lambda optional: self._step(optional.get_value()), autograph=False)
 
     def take(self, iterator: Any) -> Any:
         """Up to `steps_per_execution` steps; the logs of the last one. StopIteration at the end of the data."""
