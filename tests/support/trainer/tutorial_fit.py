@@ -1,7 +1,7 @@
 """TensorFlow's tutorial "Multi-worker training with Keras", its cells in order as one program, in words of our own.
 
-With docs/programs.md's table: the model's file has the ending that Keras 3 wants, and is loaded when it is there. The
-paths are in TFTRAINING_DIR; the pictures come from a file, for nothing is downloaded. Nothing of the program knows the
+With docs/programs.md's table: the model's file has the ending that Keras 3 wants, and the chief alone loads it. The paths
+are in TFTRAINING_DIR; the pictures come from a file, for nothing is downloaded. Nothing of the program knows the
 launcher.
 """
 
@@ -10,7 +10,6 @@ launcher.
 
 import json
 import os
-import time
 
 import numpy as np
 import tensorflow as tf
@@ -74,15 +73,14 @@ options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoSha
 dataset = make_dataset(WORKER_BATCH)
 print("without sharding:", dataset.with_options(options).element_spec[0].shape)
 
-# The model saved; then loaded and trained on by each process alone, once the chief has written it.
+# The model saved; then loaded and trained on by the chief, which has written it.
 model_path = f"{DIRECTORY}/keras-model.keras"
 write_model_path = write_filepath(model_path, task_type, task_id)
 model.save(write_model_path)
 if not is_chief(task_type, task_id):
     tf.io.gfile.rmtree(os.path.dirname(write_model_path))
-while not tf.io.gfile.exists(model_path):
-    time.sleep(0.1)
-tf.keras.models.load_model(model_path).fit(alone, epochs=2, steps_per_epoch=20, verbose=2)
+else:
+    tf.keras.models.load_model(model_path).fit(alone, epochs=2, steps_per_epoch=20, verbose=2)
 
 # A checkpoint, and on from it.
 checkpoint_dir = f"{DIRECTORY}/ckpt"
