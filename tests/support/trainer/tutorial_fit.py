@@ -1,7 +1,7 @@
 """TensorFlow's tutorial "Multi-worker training with Keras", its cells in order as one program, in words of our own.
 
-With docs/programs.md's table: the model's file has the ending that Keras 3 wants, and the chief alone loads it. The paths
-are in TFTRAINING_DIR; the pictures come from a file, for nothing is downloaded. Nothing of the program knows the
+With docs/programs.md's table: the model's file has the ending that Keras 3 wants, and the chief alone loads it. The
+paths are in TFTRAINING_DIR; the pictures come from a file, for nothing is downloaded. Nothing of the program knows the
 launcher.
 """
 
