@@ -25,8 +25,3 @@ def counter(layer: Any, name: str, shape: tuple[int, ...]) -> Any:
         return keras.Variable("zeros", shape=shape, dtype="float32", trainable=False, name=name, **told)
     where = {"synchronization": tf.VariableSynchronization.ON_READ, "aggregation": tf.VariableAggregation.SUM}
     return layer.add_weight(name=name, shape=shape, dtype=tf.float32, initializer="zeros", trainable=False, **where)
-
-
-def path(variable: Any) -> str:
-    """The name of a variable of a model, with that of its layer."""
-    return str(getattr(variable, "path", variable.name))

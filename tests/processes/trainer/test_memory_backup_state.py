@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras as keras_3
@@ -305,6 +306,31 @@ def test_what_a_checkpoint_tracks(made: Callable[[], Any], match: str) -> None:
         return
     with pytest.raises(Unsupported, match=match):
         CheckpointState(checkpoint)
+
+
+def member(number: int) -> tuple[Any, CheckpointState]:
+    """A model of Keras 3 in a gang of two, with moving statistics of this member's own, and its state."""
+    gang = SimpleNamespace(_in_multi_worker_mode=lambda: True, _num_workers=2, _id_in_cluster=number)
+    strategy = SimpleNamespace(extended=gang, num_replicas_in_sync=2, experimental_local_results=lambda each: (each,))
+    layer = keras_3.layers.BatchNormalization()
+    layer.build((None, 3))
+    layer.moving_mean.assign([number, 2.0, 3.0])
+    layer.gamma.assign([number] * 3)
+    layer.gamma.value.distribute_strategy = strategy
+    return layer, CheckpointState(tf.train.Checkpoint(layer=layer))
+
+
+def test_a_member_has_its_own_moving_statistics_in_the_copy_of_another_one() -> None:
+    (_, chief), (other, state) = member(0), member(1)
+    for each in (chief, state):
+        each.complete()
+    chief.gather(lambda own: [one + two for one, two in zip(own, state._apart.rows(), strict=True)])  # type: ignore[union-attr]
+    buffer = bytearray(chief.size)
+    chief.copy_to(chief.views(buffer, 0))
+    other.moving_mean.assign([7.0, 7.0, 7.0])
+    state.restore_from(state.views(buffer, 0), own=False, all_own=False)
+    assert other.gamma.numpy().tolist() == [0, 0, 0]
+    assert other.moving_mean.numpy().tolist() == [1, 2, 3]
 
 
 def test_variables_that_come_later_are_noticed() -> None:

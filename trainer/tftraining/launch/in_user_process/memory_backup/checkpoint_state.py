@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+import sys
 from typing import Any
 
 from .member_sums import Totals
-from .variable_values import ALIGNMENT, VariableValues, variables_of, way_of_sums
+from .member_values import MemberValues
+from .model_variables import differing
+from .variable_values import ALIGNMENT, LAYERS, VariableValues, is_of, variables_of, way_of_sums
+
+_HEAD = struct.Struct("<QQ")  # whether the copy has sums over all members; the replicas whose own values it has
 
 
 class CheckpointState(VariableValues):
@@ -23,31 +29,53 @@ class CheckpointState(VariableValues):
         self.strategy = next((each for each in found if each is not None), None)
         super().__init__(variables, self.strategy)
         self.size += ALIGNMENT
-
+        self._apart = None if self.strategy is None else MemberValues(_differing(checkpoint), self.strategy)
+        self._behind = self.size  # the place of what each member has of its own: a gang of another size has other room
         self._totals: list[Any] | None = None
+        self._members: Any = None
 
     def complete(self) -> None:
         """Nothing of a checkpoint is created late."""
+        self.size = self._behind + (0 if self._apart is None else self._apart.size)
 
     def gather(self, totals: Totals) -> None:
-        """Learn the sums of metrics over all members: a collective."""
-        self._totals = totals(self.local_sums())
+        """Learn the sums of metrics over all members, and what each has of its own: a collective."""
+        sums, apart = self.local_sums(), [] if self._apart is None else self._apart.rows()
+        found = totals([*sums, *apart])
+        self._totals, self._members = found[: len(sums)], found[len(sums)] if apart else None
 
     def views(self, buffer: Any, start: int) -> list[Any]:
-        """The values in this buffer, and whether the copy has sums over all members."""
-        return [*super().views(buffer, start + ALIGNMENT), memoryview(buffer)[start : start + ALIGNMENT]]
+        """The values in this buffer, its head, and where the members' own values are."""
+        head = memoryview(buffer)[start : start + ALIGNMENT]
+        return [*super().views(buffer, start + ALIGNMENT), head, (buffer, start + self._behind)]
 
     def copy_to(self, views: list[Any]) -> None:
         """Copy all values into the buffer."""
+        *values, head, (buffer, place) = views
         totals, self._totals = self._totals, None
-        super().copy_to(views)
-        self.set_totals(views[:-1], totals or ())
-        views[-1][0] = int(totals is not None)
+        members, self._members = self._members, None
+        super().copy_to(values)
+        self.set_totals(values, totals or ())
+        replicas = 0
+        if self._apart is not None and members is not None:
+            self._apart.copy_to(buffer, place, members)
+            replicas = self._apart.replicas
+        _HEAD.pack_into(head, 0, totals is not None, replicas)
 
     def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:  # type: ignore[override]
         """Restore all values."""
-        super().restore_from(views[:-1], way_of_sums(own, all_own, has_totals=bool(views[-1][0])))
+        *values, head, (buffer, place) = views
+        has_totals, replicas = _HEAD.unpack_from(head)
+        super().restore_from(values, way_of_sums(own, all_own, has_totals=bool(has_totals)))
+        if self._apart is not None and replicas and not (own and replicas == self._apart.replicas):
+            self._apart.restore_from(buffer, place, replicas)
 
     def grown(self) -> bool:
         """Whether the checkpoint tracks other variables than at the start."""
         return [id(each) for each in variables_of(self._checkpoint)] != [id(each) for each in self._variables]
+
+
+def _differing(checkpoint: Any) -> list[Any]:
+    """The variables of Keras 3 that members may have with other values."""
+    tracked = sys.modules["tensorflow"].train.TrackableView(checkpoint).descendants()
+    return differing(each for each in tracked if is_of(LAYERS, "Layer", each))

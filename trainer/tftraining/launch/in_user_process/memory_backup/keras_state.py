@@ -17,9 +17,9 @@ from . import variable_count
 from .callback_state import CallbackStates
 from .member_sums import Totals
 from .member_values import MemberValues
-from .model_variables import all_of, build_optimizer, early, keras_metrics, metrics_of
+from .model_variables import all_of, build_optimizer, differing, early, keras_metrics, metrics_of
 from .random_numbers import RandomNumbers
-from .variable_values import ALIGNMENT, Unsupported, VariableValues, is_sum, plain, variables_of, way_of_sums
+from .variable_values import ALIGNMENT, Unsupported, VariableValues, variables_of, way_of_sums
 
 TEXT_BYTES = 1 << 17  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
@@ -229,14 +229,8 @@ class State:
 
 
 def _differing(model: Any) -> list[Any]:
-    """The variables that members may have with other values: moving statistics in Keras 3. tf_keras reads the mean.
-    Frozen weights are equal, and large; of a sum the total is restored; and a sum in double precision would round a
-    large integer."""
-    if hasattr(model, "_train_counter"):
-        return []
-    found = [each for layer in model._flatten_layers() for each in layer._non_trainable_variables]
-    exact = [each for each in plain(found) if not each.dtype.is_bool and each.dtype.name not in ("int64", "uint64")]
-    return [each for each in exact if not is_sum(each)]
+    """The variables that members may have with other values: in Keras 3. tf_keras reads the mean."""
+    return [] if hasattr(model, "_train_counter") else differing(model._flatten_layers())
 
 
 def _bytes_of(handle: Any, kind: Any) -> bytes:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from .variable_values import plain, seeds_of, variables_of
+from .variable_values import is_sum, plain, seeds_of, variables_of
 
 
 def metrics_of(model: Any) -> list[Any]:
@@ -32,6 +33,14 @@ def early(model: Any) -> list[Any]:
 def all_of(model: Any) -> list[Any]:
     """Every variable once: these, and whatever else BackupAndRestore saves."""
     return plain([*early(model), *variables_of(model), *metrics_of(model)])
+
+
+def differing(layers: Iterable[Any]) -> list[Any]:
+    """The variables of Keras 3's layers that members may have with other values: moving statistics. Frozen weights are
+    equal, and large; of a sum the total is restored; and a sum in double precision would round a large integer."""
+    found = plain(each for layer in layers for each in layer._non_trainable_variables)
+    exact = [each for each in found if not each.dtype.is_bool and each.dtype.name not in ("int64", "uint64")]
+    return [each for each in exact if not is_sum(each)]
 
 
 def _beside(model: Any) -> list[Any]:
