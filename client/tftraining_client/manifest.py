@@ -1,5 +1,6 @@
 """Reads the TFTrainingJob and the ConfigMaps from the user's file; validation/ validates the job."""
 
+import secrets
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.structure import Json
 
 Notify = Callable[[str], None]
+LETTERS = "bcdfghjklmnpqrstvwxz2456789"  # of Kubernetes: no word comes of them
 
 
 class _Loader(yaml.SafeLoader):
@@ -57,6 +59,15 @@ def read_submission(path: str, wanted: str | None, notify: Notify) -> tuple[Json
 def read_documents(path: str) -> list[Json]:
     """All objects of a file (`-`: standard input)."""
     return _documents(path, _text(path))
+
+
+def with_name(job: Json) -> Json:
+    """The job with a name for its generateName, as the API server chooses one: what belongs to it is named after it."""
+    metadata = job.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("name") or not isinstance(metadata.get("generateName"), str):
+        return job
+    suffix = "".join(secrets.choice(LETTERS) for _ in range(5))
+    return {**job, "metadata": {**metadata, "name": metadata["generateName"] + suffix}}
 
 
 def _read(path: str, wanted: str | None, doing: str, notify: Notify) -> tuple[Json, list[Json]]:

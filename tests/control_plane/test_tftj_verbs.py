@@ -22,6 +22,7 @@ from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.installation import CRD, install_crd
 from tests.support.control_plane.jobs import JOBS, wait_until
 from tests.support.control_plane.manifests import minimal
+from tftraining_api.model.names import LABEL_INDEX, LABEL_JOB, LABEL_ROLE
 from tftraining_client.__main__ import main
 
 MERGE = "application/merge-patch+json"
@@ -148,8 +149,8 @@ def test_no_command_says_more_in_a_pipe(control_plane: ControlPlane, namespace: 
     assert "next:" not in done.stdout + done.stderr and "\x1b" not in done.stdout
     said, noted = parts(done.stdout), parts(done.stderr)
     assert list(said) == list(noted) == [" ".join(each) for each in verbs]
-    # What is no output is told: what a program has, a difference of a TFJob, a job without pods.
-    assert {verb.split()[0] for verb, lines in noted.items() if lines} == {"submit", "logs", "convert"}, noted
+    # What is no output is told: what a program has, a difference of a TFJob, no pods, no jobs.
+    assert {verb.split()[0] for verb, lines in noted.items() if lines} == {"submit", "logs", "list", "convert"}, noted
     assert said["list"][0].split() == ["NAME", "PHASE", "READY", "RESTARTS", "PROGRESS", "AGE"]
     assert said["list -l none=none"] == ["exit code 0"]
     assert said[f"scale {JOB} --replicas 3"][0] == f"tftrainingjob.tftraining.dev/{JOB} scaled to 3 workers"
@@ -221,7 +222,6 @@ def test_each_command_names_the_missing_right(
         "list": "list tftrainingjobs.tftraining.dev",
         "dashboard": "list tftrainingjobs.tftraining.dev",
         "submit": "create tftrainingjobs.tftraining.dev",
-        "scale": "patch tftrainingjobs/scale.tftraining.dev",
         "convert": "get tfjobs.kubeflow.org",
     }
     for verb in CLUSTER_VERBS:
@@ -240,7 +240,7 @@ def test_each_command_names_the_missing_right(
         "restart": "patch tftrainingjobs.tftraining.dev",
         "delete": "delete tftrainingjobs.tftraining.dev",
         "tensorboard": "create pods",
-        "scale": first["scale"],
+        "scale": "patch tftrainingjobs/scale.tftraining.dev",
     }
     wait_until(lambda: nobody("list")[0] == 0, "the right to look")
     for verb, right in changes.items():
@@ -280,6 +280,150 @@ def test_a_job_that_vanishes_ends_each_command_that_follows_it(
         create_job(control_plane, namespace)
         with later(lambda: control_plane.request("DELETE", f"{JOBS.format(namespace)}/{JOB}")):
             one_line(tftj(*verb, "-n", namespace), 1, f"job {JOB} was deleted .*")
+
+
+FINISHED = {"status": {"phase": "Succeeded", "reason": "Done"}}
+
+
+@pytest.fixture
+def tftj(control_plane: ControlPlane, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Spoken:
+    """Give the commands, in the role of an administrator."""
+    return Spoken(control_plane.kubeconfig, capsys, monkeypatch)
+
+
+def test_nothing_is_done_to_a_job_that_has_ended(control_plane: ControlPlane, namespace: str, tftj: Spoken) -> None:
+    create_job(control_plane, namespace)
+    control_plane.request("PATCH", f"{JOBS.format(namespace)}/{JOB}/status", FINISHED, MERGE)
+    before = control_plane.request("GET", f"{JOBS.format(namespace)}/{JOB}")
+    for verb in (["suspend"], ["resume"], ["scale", "--replicas", "3"], ["restart"]):
+        said = tftj(verb[0], JOB, *verb[1:], "-n", namespace)
+        one_line(said, 2, rf"job {JOB} has ended \(Succeeded\): create it again, it resumes from its backup")
+    assert control_plane.request("GET", f"{JOBS.format(namespace)}/{JOB}")["spec"] == before["spec"]
+    assert tftj("wait", JOB, "--timeout", "0", "-n", namespace)[0] == 0
+    assert tftj("wait", JOB, "--for", "epoch=99", "--timeout", "0", "-n", namespace)[0] == 1
+
+
+def test_delete_takes_the_names_of_list_and_misses_none(
+    control_plane: ControlPlane, namespace: str, tftj: Spoken
+) -> None:
+    for name in ("a", "b"):
+        create_job(control_plane, namespace, name)
+    names = tftj("list", "-o", "name", "-n", namespace)[1].split()
+    code, out, err = tftj("delete", names[0], "missing", names[1], "gone", "-n", namespace)
+    assert code == 2 and sorted(out.split()[::2]) == names
+    assert [line.split(" in ")[0] for line in err.splitlines()] == ["tftj: no job missing", "tftj: no job gone"]
+    assert tftj("list", "-n", namespace) == (0, "", f"tftj: no jobs in namespace {namespace}\n")
+
+
+def test_a_role_that_may_get_and_not_list(
+    control_plane: ControlPlane,
+    namespace: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    create_job(control_plane, namespace)
+    rules = [{"apiGroups": ["tftraining.dev"], "resources": ["tftrainingjobs"], "verbs": ["get", "delete"]}]
+    tftj = Spoken(service_account(control_plane, namespace, rules, tmp_path), capsys, monkeypatch)
+    wait_until(lambda: tftj("status", JOB)[0] == 0, "the right to get")
+    one_line(tftj("status", "other"), 2, f"no job other in namespace {namespace}")
+    code, out, err = tftj("delete", JOB)
+    assert (code, out) == (0, f"tftrainingjob.tftraining.dev/{JOB} deleted\n") and "may not list pods" in err
+
+
+def pod_of(plane: ControlPlane, namespace: str, uid: str, name: str) -> None:
+    """A pod of the job of the UID."""
+    owner = {"apiVersion": "tftraining.dev/v1", "kind": "TFTrainingJob", "name": JOB, "uid": uid}
+    labels = {LABEL_JOB: JOB, LABEL_ROLE: "worker", LABEL_INDEX: "0"}
+    metadata = {"name": name, "labels": labels, "ownerReferences": [owner]}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "tensorflow", "image": "x"}]}}
+    plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
+
+
+def event_about(plane: ControlPlane, namespace: str, uid: str, reason: str) -> None:
+    about = {
+        "kind": "TFTrainingJob",
+        "apiVersion": "tftraining.dev/v1",
+        "name": JOB,
+        "namespace": namespace,
+        "uid": uid,
+    }
+    event = {"metadata": {"generateName": "e-"}, "involvedObject": about, "reason": reason, "message": reason}
+    plane.request("POST", f"/api/v1/namespaces/{namespace}/events", event)
+
+
+def test_an_earlier_job_of_the_name_is_another_job(control_plane: ControlPlane, namespace: str, tftj: Spoken) -> None:
+    create_job(control_plane, namespace)
+    uid = control_plane.request("GET", f"{JOBS.format(namespace)}/{JOB}")["metadata"]["uid"]
+    for each, kind in (("0" * 8 + uid[8:], "earlier"), (uid, "own")):
+        pod_of(control_plane, namespace, each, f"pod-{kind}")
+        event_about(control_plane, namespace, each, f"{kind}-event")
+    watch = ("status", JOB, "-w", "-o", "wide", "-n", namespace)
+    path = f"{JOBS.format(namespace)}/{JOB}/status"
+    with (
+        later(lambda: control_plane.request("PATCH", path, FINISHED, MERGE)),
+        Terminal(control_plane.kubeconfig, 200, *watch) as terminal,
+    ):
+        assert terminal.read_to_the_end() == 0
+    for out in (tftj("status", JOB, "-o", "wide", "-n", namespace)[1], terminal.text):
+        assert "own-event" in out and "pod-own" in out and "earlier" not in out
+
+
+def test_deletion_and_suspension_wait_for_the_pods(control_plane: ControlPlane, namespace: str, tftj: Spoken) -> None:
+    create_job(control_plane, namespace)
+    path = f"{JOBS.format(namespace)}/{JOB}"
+    uid = control_plane.request("GET", path)["metadata"]["uid"]
+    control_plane.request("PATCH", f"{path}/status", {"status": {"phase": "Suspended"}}, MERGE)
+    pod_of(control_plane, namespace, uid, "pod-own")
+    assert tftj("wait", JOB, "--for", "suspended", "--timeout", "0.5", "-n", namespace)[0] == 124
+    for command in (["wait", JOB, "--for", "suspended"], ["delete", JOB]):
+        ended: list[str] = []
+
+        def end(ended: list[str] = ended) -> None:
+            ended.append("pod-own")
+            control_plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/pod-own")
+
+        with later(end):
+            assert tftj(*command, "-n", namespace)[0] == 0 and ended
+        pod_of(control_plane, namespace, uid, "pod-own")
+
+
+def test_a_status_that_is_watched_prints_an_object_a_change(
+    control_plane: ControlPlane, namespace: str, tftj: Spoken
+) -> None:
+    path = f"{JOBS.format(namespace)}/{JOB}"
+    for output in ("json", "yaml", "name"):
+        create_job(control_plane, namespace)
+        with later(lambda: control_plane.request("PATCH", f"{path}/status", FINISHED, MERGE)):
+            code, out, _ = tftj("status", JOB, "-w", "-o", output, "-n", namespace)
+        assert code == 0 and out.count(f"/{JOB}\n" if output == "name" else "resourceVersion") == 2, out
+        assert "managedFields" not in out
+        assert output != "yaml" or [each["status"]["phase"] for each in yaml.safe_load_all(out)][1] == "Succeeded"
+        assert tftj("delete", JOB, "-n", namespace)[0] == 0
+
+
+def test_logs_of_a_replica_that_the_job_does_not_have(
+    control_plane: ControlPlane, namespace: str, tftj: Spoken
+) -> None:
+    create_job(control_plane, namespace)
+    for options in (["--index", "9"], ["--index", "9", "-f"], ["--role", "ps"]):
+        said = tftj("logs", JOB, *options, "-n", namespace)
+        one_line(said, 2, f"job {JOB} has no replica (9|ps); it has worker-0.*")
+
+
+def test_a_program_for_a_generated_name(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, tftj: Spoken
+) -> None:
+    job = minimal()
+    job["metadata"] = {"generateName": "train-"}
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job))
+    names = set()
+    for _ in range(2):
+        code, out, err = tftj("submit", "-f", str(file), "--code", str(code_of(tmp_path)), "-n", namespace)
+        assert code == 0, err
+        names.add(out.split()[0].rpartition("/")[2])
+    assert len(names) == 2 and all(each.startswith("train-") for each in names)
 
 
 class later:

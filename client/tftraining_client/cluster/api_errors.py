@@ -77,8 +77,10 @@ def _unanswered(reason: str, message: str, server: str, context: str) -> UserErr
     return ApiUnavailable(f"cannot reach the API server {server} (context {context}): {message}")
 
 
-def unknown_job(name: str, namespace: str, known: list[str]) -> JobNotFound:
-    """The error for a name that no job has, with the nearest names."""
+def unknown_job(name: str, namespace: str, known: list[str] | None) -> JobNotFound:
+    """The error for a name that no job has, with the nearest names; `known` is None if they cannot be listed."""
+    if known is None:
+        return JobNotFound(f"no job {name} in namespace {namespace}")
     near = get_close_matches(name, known, NEAREST)
     if near:
         return JobNotFound(f"no job {name} in namespace {namespace}; the nearest names: {', '.join(near)}")

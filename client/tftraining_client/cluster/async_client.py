@@ -5,12 +5,13 @@ import builtins
 import copy
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from tftraining.launch.roles import ROLES
 from tftraining_api.kube.api import ApiError, Query
 from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, KIND, LABEL_JOB
 from tftraining_api.model.spec import Manifest
@@ -21,16 +22,19 @@ from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.paths import collection, core_path, jobs_path, object_path
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, read_logs
-from tftraining_client.cluster.snapshot import Snapshot, SnapshotFollower, sorted_events, sorted_pods
+from tftraining_client.cluster.snapshot import EVENTS, Snapshot, SnapshotFollower, sorted_events, sorted_pods
 from tftraining_client.cluster.submission import Submission, create, prepare
 from tftraining_client.cluster.watching import Watch
-from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, UserError, WaitTimeout
+from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, PermissionDenied, UserError, WaitTimeout
 from tftraining_client.history import History
 
 if TYPE_CHECKING:
     from tftraining_client.code import Package
 
 logger = logging.getLogger(__name__)
+DELETIONS = 16  # at a time
+LOOK_SECONDS = 10.0  # for the first look of a wait, however short its timeout is
+POLL_SECONDS = 1.0
 
 
 class AsyncClient:
@@ -53,6 +57,7 @@ class AsyncClient:
         self._namespace = namespace
         self._notify = notify
         self._connection: Connection | None = None
+        self._deletions = asyncio.Semaphore(DELETIONS)
         # The client that has the connection, if it is another one.
         self._shared: AsyncClient | None = None
 
@@ -158,14 +163,23 @@ class AsyncClient:
         Raises JobFailed (with reason and log tail) or JobEnded as soon as the state cannot be reached any more,
         JobDeleted, and WaitTimeout after `timeout` seconds.
         """
-        awaited = parse_awaited(until)
+        awaited, deadline = parse_awaited(until), None
+        if timeout is not None:
+            deadline = asyncio.get_running_loop().time() + timeout
         try:
-            async with asyncio.timeout(timeout):
-                async with aclosing(self._states(await self.get(name))) as states:
-                    async for job in states:
-                        if awaited.reached(job):
-                            return job
-                        check_possible(awaited, job)
+            # A timeout of 0 asks once, and the answer takes its time.
+            async with asyncio.timeout(timeout if timeout is None else max(timeout, LOOK_SECONDS)):
+                job = await self.get(name)
+                if awaited.reached(job) and not (awaited.state == "suspended" and await self._has_pods(job)):
+                    return job
+                check_possible(awaited, job)
+            async with asyncio.timeout_at(deadline):
+                async with aclosing(self._states(job)) as states:
+                    async for state in states:
+                        if awaited.reached(state):
+                            await self._await_pods(state if awaited.state == "suspended" else None)
+                            return state
+                        check_possible(awaited, state)
                 raise JobDeleted(f"job {name} was deleted before it was {awaited}")
         except TimeoutError as error:
             raise WaitTimeout(f"job {name} was not {awaited} after {timeout:g} s") from error
@@ -191,11 +205,12 @@ class AsyncClient:
         followed = FollowedJob(await self.get(name))
         with _translated(connection):
             if follow:
+                query.check(followed.job)
                 pods = self._watch(connection, core_path(namespace, "pods"), [("labelSelector", query.selector(name))])
                 jobs = self._watch(connection, jobs_path(namespace), _by_name(name))
                 lines = Follower(connection.api, followed, query, self._notify, jobs, pods).lines()
             else:
-                lines = read_logs(connection.api, namespace, name, query, self._notify)
+                lines = read_logs(connection.api, followed.job, query, self._notify)
             async with aclosing(lines):
                 async for line in lines:
                     yield line
@@ -205,17 +220,17 @@ class AsyncClient:
 
     async def suspend(self, name: str) -> Job:
         """Delete the job's pods; the backups stay."""
+        await self._unfinished(name)
         return Job.of(await self._named("PATCH", name, {"spec": {"runPolicy": {"suspend": True}}}))
 
     async def resume(self, name: str) -> Job:
         """Let a suspended job continue from its last backup."""
+        await self._unfinished(name)
         return Job.of(await self._named("PATCH", name, {"spec": {"runPolicy": {"suspend": False}}}))
 
     async def restart(self, name: str) -> Job:
         """Restart the gang in new pods from its last backup, free of charge. UserError for a job without a gang."""
-        job = await self.get(name)
-        if job.finished:
-            raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
+        job = await self._unfinished(name)
         if job.suspended:
             raise UserError(f"job {name} is suspended: resume it instead")
         now = datetime.now(UTC).isoformat(timespec="microseconds")
@@ -223,13 +238,15 @@ class AsyncClient:
 
     async def scale(self, name: str, replicas: int) -> None:
         """Change the number of workers."""
+        await self._unfinished(name)
         await self._named("PATCH", name, {"spec": {"replicas": replicas}}, subresource="scale")
 
     async def delete(self, name: str, *, wait: bool = False) -> None:
-        """Delete the job and its pods. With `wait`, return when the job is gone."""
-        job = await self.get(name)
-        options = {"propagationPolicy": "Background", "preconditions": {"uid": job.uid}}
-        await self._named("DELETE", name, options)
+        """Delete the job and its pods. With `wait`, return when the job and its pods are gone."""
+        async with self._deletions:
+            job = await self.get(name)
+            options = {"propagationPolicy": "Background", "preconditions": {"uid": job.uid}}
+            await self._named("DELETE", name, options)
         if wait:
             await self._await_deletion(job)
 
@@ -243,10 +260,29 @@ class AsyncClient:
 
     async def events(self, name: str) -> tuple[Event, ...]:
         """The events about the job, the oldest first."""
-        connection, namespace = await self.connection(), await self.own_namespace()
+        connection, job = await self.connection(), await self.get(name)
         with _translated(connection):
-            raws, _ = await connection.api.list(core_path(namespace, "events"), _about(name))
+            raws, _ = await connection.api.list(core_path(job.namespace, "events"), _about(job))
         return sorted_events(Event.of(raw) for raw in raws)
+
+    async def snapshot(self, name: str) -> Snapshot:
+        """The job with its pods and events as they are now. `hidden` names what the caller may not list."""
+        connection, job = await self.connection(), await self.get(name)
+        hidden = []
+
+        async def there(kind: str, query: Query) -> builtins.list[Manifest]:
+            try:
+                return (await connection.api.list(core_path(job.namespace, kind), query))[0]
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+                hidden.append(kind)
+                return []
+
+        with _translated(connection):
+            pods, events = await asyncio.gather(there("pods", _of_jobs(name)), there("events", _about(job)))
+        own = sorted_pods(pod for pod in map(Pod.of, pods) if pod.is_of(job.uid))
+        return Snapshot(job, own, sorted_events(map(Event.of, events))[-EVENTS:], tuple(sorted(hidden)))
 
     async def snapshots(self, name: str) -> AsyncGenerator[Snapshot, None]:
         """The job with its pods and events: as they are now, and after each change."""
@@ -255,7 +291,7 @@ class AsyncClient:
         with _translated(connection):
             jobs = self._watch(connection, jobs_path(namespace), _by_name(name))
             pods = self._watch(connection, core_path(namespace, "pods"), [("labelSelector", f"{LABEL_JOB}={name}")])
-            events = self._watch(connection, core_path(namespace, "events"), _about(name), events=True)
+            events = self._watch(connection, core_path(namespace, "events"), _about(job), events=True)
             async with aclosing(SnapshotFollower(job, jobs, pods, events).snapshots()) as snapshots:
                 async for snapshot in snapshots:
                     yield snapshot
@@ -278,7 +314,49 @@ class AsyncClient:
                     if not there:
                         return
 
+    async def _unfinished(self, name: str) -> Job:
+        """The job; UserError for one that has ended, which no change wakes."""
+        job = await self.get(name)
+        if job.finished:
+            raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
+        return job
+
     async def _await_deletion(self, job: Job) -> None:
+        try:
+            await self._await_absence(job)
+        except PermissionDenied:
+            # A role may have the right to get a job, and not to list the jobs.
+            with suppress(JobNotFound):
+                while (await self.get(job.name)).uid == job.uid:  # noqa: ASYNC110  it may not watch
+                    await asyncio.sleep(POLL_SECONDS)
+        await self._await_pods(job)
+
+    async def _has_pods(self, job: Job) -> bool:
+        return any(job.uid in each.owners and each.role in ROLES for each in (await self.snapshot(job.name)).pods)
+
+    async def _await_pods(self, job: Job | None) -> None:
+        """Wait until the pods that the job has now have ended; not if the caller may not list pods."""
+        if job is None:
+            return
+        connection, there, listed = await self.connection(), set[str](), False
+        watch = self._watch(connection, core_path(job.namespace, "pods"), _of_jobs(job.name))
+        try:
+            async with aclosing(watch.changes()) as changes:
+                async for change in changes:
+                    if change.type == "LISTED":
+                        listed = True
+                    elif change.type == "DELETED":
+                        there.discard(change.object["metadata"]["uid"])
+                    elif not listed and job.uid in (pod := Pod.of(change.object)).owners and pod.role in ROLES:
+                        there.add(pod.uid)
+                    if listed and not there:
+                        return
+        except ApiError as error:
+            if error.status != 403:
+                raise as_user_error(error, connection.server, connection.context) from error
+            self._notify(f"the pods of job {job.name} may still end: you may not list pods")
+
+    async def _await_absence(self, job: Job) -> None:
         connection, there = await self.connection(), False
         with _translated(connection):
             async with aclosing(self._watch_job(connection, job).changes()) as changes:
@@ -393,16 +471,18 @@ class AsyncClient:
         names = await self._names(namespace)
         # An API server answers so, too, if the definition lacks the subresource.
         raise (
-            no_subresource(subresource) if subresource and name in names else unknown_job(name, namespace, names)
+            no_subresource(subresource)
+            if subresource and name in (names or ())
+            else unknown_job(name, namespace, names)
         ) from unknown
 
-    async def _names(self, namespace: str) -> builtins.list[str]:
-        """The names of the jobs in the namespace; none if the caller may not list them."""
+    async def _names(self, namespace: str) -> builtins.list[str] | None:
+        """The names of the jobs in the namespace; None if the caller may not list them."""
         connection = await self.connection()
         try:
             raws, _ = await connection.api.list(jobs_path(namespace), [])
         except ApiError:
-            return []
+            return None
         return sorted(raw["metadata"]["name"] for raw in raws)
 
 
@@ -414,8 +494,10 @@ def _translated(connection: Connection) -> Iterator[None]:
         raise as_user_error(error, connection.server, connection.context) from error
 
 
-def _about(name: str) -> Query:
-    return [("fieldSelector", f"involvedObject.kind={KIND},involvedObject.name={name}")]
+def _about(job: Job) -> Query:
+    """The events about this job, not about an earlier one of the name."""
+    about = {"kind": KIND, "name": job.name, "uid": job.uid}
+    return [("fieldSelector", ",".join(f"involvedObject.{name}={value}" for name, value in about.items()))]
 
 
 def _of_jobs(name: str | None) -> Query:

@@ -124,7 +124,7 @@ class Client:
         self._call(self._client.scale(name, replicas))
 
     def delete(self, name: str, *, wait: bool = False) -> None:
-        """Delete the job and its pods. With `wait`, return when the job is gone."""
+        """Delete the job and its pods. With `wait`, return when the job and its pods are gone."""
         self._call(self._client.delete(name, wait=wait))
 
     def pods(self, name: str | None = None, *, all_namespaces: bool = False) -> tuple[Pod, ...]:
@@ -138,6 +138,10 @@ class Client:
     def tensorboard(self, name: str, *, port: int = 0, image: str = "") -> Iterator[str]:
         """The address of TensorBoard over the job's storage, which is served until the generator is closed."""
         return self._iterate(self._client.tensorboard(name, port=port, image=image))
+
+    def snapshot(self, name: str) -> Snapshot:
+        """The job with its pods and events as they are now."""
+        return self._call(self._client.snapshot(name))
 
     def snapshots(self, name: str) -> Iterator[Snapshot]:
         """The job with its pods and events: as they are now, and after each change."""

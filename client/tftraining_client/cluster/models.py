@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Self
 
 from tftraining_api.model.job import parse_job
-from tftraining_api.model.names import CONTAINER, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB, LABEL_ROLE
+from tftraining_api.model.names import CONTAINER, KIND, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB, LABEL_ROLE
 from tftraining_api.model.spec import JobSpec, Manifest
 from tftraining_api.model.status import Status
 from tftraining_api.model.times import parsed
@@ -125,6 +125,16 @@ class Pod:
     def job(self) -> str:
         """The name of the job."""
         return str((self.raw["metadata"].get("labels") or {}).get(LABEL_JOB, ""))
+
+    def is_of(self, uid: str) -> bool:
+        """Whether the pod belongs to the job of the UID, and not to an earlier one of the same name."""
+        return not self.owners or uid in self.owners
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The UIDs of the jobs with which the pod goes."""
+        references = self.raw["metadata"].get("ownerReferences") or ()
+        return tuple(each["uid"] for each in references if each["kind"] == KIND)
 
     @property
     def replica(self) -> str:

@@ -11,14 +11,15 @@ from tftraining_api.kube.api import Api, ApiError, Query
 from tftraining_api.model.names import CONTAINER, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB, LABEL_ROLE
 from tftraining_client.cluster.followed_job import FollowedJob
 from tftraining_client.cluster.log_position import LogPosition, parse_line
-from tftraining_client.cluster.models import LogLine, Pod
+from tftraining_client.cluster.models import Job, LogLine, Pod
 from tftraining_client.cluster.paths import core_path, object_path
 from tftraining_client.cluster.watching import FATAL, FIRST_PAUSE, LONGEST_PAUSE, Watch
-from tftraining_client.errors import JobDeleted
+from tftraining_client.errors import JobDeleted, UserError
 
 # After the end of the job its logs are read to their end, which comes at once unless a pod is kept running.
 LAST_LINES_SECONDS = 10.0
 QUEUE = 1000
+SHOWN = 4  # replicas in a message
 Notify = Callable[[str], None]
 
 
@@ -39,6 +40,18 @@ class LogQuery:
         wanted[LABEL_ATTEMPT] = "" if self.attempt is None else str(self.attempt)
         return ",".join(f"{label}={value}" for label, value in wanted.items() if value)
 
+    def check(self, job: Job) -> None:
+        """UserError if no replica of the job is meant."""
+        replicas = (*job.spec.gang, *job.spec.evaluators) if job.spec else ()
+        if replicas and not any(self.role in ("", each.role) and self.index in (None, each.index) for each in replicas):
+            wanted = " ".join(
+                ["replica", *([self.role] if self.role else []), *([str(self.index)] if self.index else [])]
+            )
+            raise UserError(
+                f"job {job.name} has no {wanted}; it has {', '.join(map(str, replicas[:SHOWN]))}"
+                + ("…" if len(replicas) > SHOWN else "")
+            )
+
     def parameters(self) -> Query:
         """The parameters of the request for one pod's log."""
         parameters = [("container", CONTAINER), ("timestamps", "true")]
@@ -46,15 +59,14 @@ class LogQuery:
         return parameters + ([("tailLines", str(self.tail))] if self.tail is not None else [])
 
 
-async def read_logs(
-    api: Api, namespace: str, job: str, query: LogQuery, notify: Notify
-) -> AsyncGenerator[LogLine, None]:
+async def read_logs(api: Api, job: Job, query: LogQuery, notify: Notify) -> AsyncGenerator[LogLine, None]:
     """The logs as they are now, merged by time."""
-    raws, _ = await api.list(core_path(namespace, "pods"), [("labelSelector", query.selector(job))])
-    pods = [pod for raw in raws if (pod := Pod.of(raw)).role in ROLES]
+    raws, _ = await api.list(core_path(job.namespace, "pods"), [("labelSelector", query.selector(job.name))])
+    pods = [pod for raw in raws if (pod := Pod.of(raw)).role in ROLES and pod.is_of(job.uid)]
     if not pods:
-        notify(f"job {job} has no pods{' of that kind' if query != LogQuery(tail=query.tail) else ''} now")
-    streams = [_PodLog(api, namespace, pod, query, notify).once() for pod in pods]
+        query.check(job)
+        notify(f"job {job.name} has no pods{' of that kind' if query != LogQuery(tail=query.tail) else ''} now")
+    streams = [_PodLog(api, job.namespace, pod, query, notify).once() for pod in pods]
     heap: list[tuple[int, int, LogLine]] = []
     try:
         firsts = await asyncio.gather(*(anext(stream, None) for stream in streams))
@@ -202,7 +214,7 @@ class Follower:
                 self._listed.set()
                 continue
             pod = Pod.of(change.object)
-            if pod.role in ROLES:
+            if pod.role in ROLES and pod.is_of(self._followed.job.uid):
                 self._take(pod, gone=change.type == "DELETED")
 
     def _take(self, pod: Pod, gone: bool) -> None:

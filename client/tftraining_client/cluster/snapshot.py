@@ -86,6 +86,8 @@ class SnapshotFollower:
 
     def _take_pod(self, change: Change) -> None:
         pod = Pod.of(change.object)
+        if not pod.is_of(self._followed.job.uid):
+            return
         if change.type == "DELETED":
             self._pods.pop(pod.uid, None)
         else:

@@ -70,10 +70,12 @@ def prepare(
 
     if git is not None:
         return Submission(with_git(raw, git, git_secret), tuple(config_maps))
+    from tftraining_client.manifest import with_name  # noqa: PLC0415  only for programs
+
     package = pack(str(code))
     for text in left_out(package):
         notify(text)
-    return with_program(Submission(raw, tuple(config_maps)), package)
+    return with_program(Submission(with_name(raw), tuple(config_maps)), package)
 
 
 def with_program(submission: Submission, package: "Package") -> Submission:

@@ -18,6 +18,9 @@ from tftraining_client.errors import UserError
 EPILOG = "Exit codes: 0 done, 1 the job failed or ended otherwise, 2 wrong input or a missing right, 3 no API server, "
 EPILOG += "124 timeout, 130 Ctrl-C, 141 broken pipe."
 
+# As kubectl takes them, with the group and without; names.py has them, and is not imported for the help.
+KINDS = [f"{kind}{group}" for kind in ("tftrainingjob", "tftrainingjobs") for group in ("", ".tftraining.dev")]
+
 app = typer.Typer(
     name="tftj",
     epilog=EPILOG,
@@ -120,7 +123,20 @@ def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
     return completion.job_names(given.get("context"), given.get("kubeconfig"), given.get("namespace"), incomplete)
 
 
-JobName = Annotated[str, typer.Argument(metavar="JOB", help="name of the job", autocompletion=complete_jobs)]
+def plain_name(given: str) -> str:
+    """The name alone of `tftrainingjob.tftraining.dev/digits`, which `-o name` prints."""
+    kind, slash, name = given.partition("/")
+    return name if slash and kind.lower() in KINDS else given
+
+
+def plain_names(given: list[str]) -> list[str]:
+    """The names alone."""
+    return [plain_name(each) for each in given]
+
+
+JobName = Annotated[
+    str, typer.Argument(metavar="JOB", help="name of the job", autocompletion=complete_jobs, callback=plain_name)
+]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="namespace (default: that of the context)")
 ]
@@ -312,7 +328,9 @@ def _scale(
 
 @app.command("delete", help="Delete jobs and their pods; files in the storage stay.")
 def _delete(
-    jobs: Annotated[list[str], typer.Argument(metavar="JOB...", help="names", autocompletion=complete_jobs)],
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOB...", help="names", autocompletion=complete_jobs, callback=plain_names)
+    ],
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="wait until the job is gone")] = True,
     output: Annotated[NameOutput | None, typer.Option("--output", "-o", help="output format")] = None,
     namespace: Namespace = None,

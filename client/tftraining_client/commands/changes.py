@@ -1,11 +1,13 @@
 """`tftj wait`, `suspend`, `resume`, `restart`, `scale` and `delete`."""
 
+import asyncio
 from collections.abc import Sequence
 
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.commands.next_commands import next_commands
-from tftraining_client.commands.output import hint, print_object, resource_name, say
+from tftraining_client.commands.output import hint, note, print_object, resource_name, say
+from tftraining_client.errors import UserError
 
 
 async def wait(
@@ -61,9 +63,21 @@ async def scale(client: AsyncClient, name: str, replicas: int, output: str | Non
 
 async def delete(client: AsyncClient, names: Sequence[str], wait: bool, output: str | None) -> int:
     """Delete the jobs; the exit code."""
-    for name in names:
-        await client.delete(name, wait=wait)
+
+    async def one(name: str) -> UserError | None:
+        try:
+            await client.delete(name, wait=wait)
+        except UserError as error:
+            return error
         say(resource_name(name) + ("" if output else " deleted"))
+        return None
+
+    # One that is missing keeps no other one.
+    errors = [error for error in await asyncio.gather(*map(one, dict.fromkeys(names))) if error]
+    for error in errors[:-1]:
+        note(str(error))
+    if errors:
+        raise errors[-1]
     if output is None:
         hint("list")
     return 0

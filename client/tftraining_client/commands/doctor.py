@@ -10,7 +10,7 @@ from tftraining_client.cluster.api_errors import as_user_error
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.connection import Connection
 from tftraining_client.cluster.paths import core_path
-from tftraining_client.commands.output import hint, is_terminal, print_raw
+from tftraining_client.commands.output import hint, is_coloured, print_raw
 from tftraining_client.validation.crd import custom_resource, fields
 from tftraining_client.visible import visible
 
@@ -63,7 +63,7 @@ async def examine(client: AsyncClient, output: str | None) -> int:
     async for check in checks(await client.connection(), await client.own_namespace()):
         found.append(check)
         if output is None:
-            print("\n".join(check_lines(check, is_terminal())), flush=True)
+            print("\n".join(check_lines(check, is_coloured())), flush=True)
     failed = any(check.result == "failed" for check in found)
     if output is None:
         hint(*(("doctor",) if failed else ("submit -f FILE", "list")))

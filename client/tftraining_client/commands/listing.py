@@ -12,7 +12,6 @@ from tftraining_client.commands.output import (
     age,
     as_list,
     hint,
-    is_terminal,
     note,
     print_raw,
     print_table,
@@ -41,9 +40,9 @@ async def list_jobs(client: AsyncClient, all_namespaces: bool, selector: str, ou
         for job in jobs:
             say(resource_name(job.name))
     elif jobs:
-        print_table(*job_table(jobs, all_namespaces, output == "wide", datetime.now(UTC)))
+        print_table(*job_table(jobs, all_namespaces, output == "wide", datetime.now(UTC)), wide=output == "wide")
         hint("status JOB --watch", "logs JOB --follow")
-    elif is_terminal():
+    else:
         note("no jobs" if all_namespaces else f"no jobs in namespace {await client.own_namespace()}")
         hint("submit -f FILE", *(() if all_namespaces else ("list -A",)))
     return 0

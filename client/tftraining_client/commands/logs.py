@@ -6,7 +6,7 @@ from typing import Any
 
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import LogLine
-from tftraining_client.commands.output import hint, is_terminal
+from tftraining_client.commands.output import hint, is_coloured
 from tftraining_client.visible import visible_log_line
 
 # ANSI colours, by the order in which the replicas appear.
@@ -15,7 +15,7 @@ COLOURS = (36, 35, 32, 33, 34, 91)
 
 async def print_logs(client: AsyncClient, name: str, *, follow: bool, **options: Any) -> int:
     """Print the logs; the exit code. A job that fails while it is followed is a JobFailed."""
-    prefixes, shown = Prefixes(is_terminal()), visible_log_line if sys.stdout.isatty() else str
+    prefixes, shown = Prefixes(is_coloured()), visible_log_line if sys.stdout.isatty() else str
     async with aclosing(client.logs(name, follow=follow, **options)) as lines:
         async for line in lines:
             sys.stdout.write(f"{prefixes.of(line)}{shown(line.text)}\n")

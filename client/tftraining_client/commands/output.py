@@ -69,8 +69,8 @@ def _line(row: Sequence[Cell], widths: Sequence[int], shown: Sequence[int]) -> l
     return cells
 
 
-def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print a table: as wide as it is in a pipe, cut and coloured on a terminal."""
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], wide: bool = False) -> None:
+    """Print a table: in a pipe and `wide` as wide as it is, otherwise cut on a terminal, where it is coloured."""
     if not is_terminal():
         text = "\n".join("".join(text for text, _ in line).rstrip() for line in table_lines(columns, rows, None))
         print(text)
@@ -79,7 +79,7 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> No
     from rich.text import Text  # noqa: PLC0415
 
     console = Console(highlight=False)
-    lines = [Text.assemble(*line) for line in table_lines(columns, rows, console.width)]
+    lines = [Text.assemble(*line) for line in table_lines(columns, rows, None if wide else console.width)]
     console.print(Text("\n").join(lines), soft_wrap=True)
 
 
@@ -120,13 +120,19 @@ def as_list(raws: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def complete(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A job with its kind, which the items of a list lack."""
-    return {"apiVersion": API_VERSION, "kind": KIND, **raw}
+    """A job with its kind, which the items of a list lack, and without managedFields, as kubectl shows it."""
+    metadata = {name: value for name, value in raw["metadata"].items() if name != "managedFields"}
+    return {"apiVersion": API_VERSION, "kind": KIND, **raw, "metadata": metadata}
 
 
 def is_terminal() -> bool:
     """Whether a person reads standard output."""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def is_coloured() -> bool:
+    """Whether the output is coloured: on a terminal, unless NO_COLOR (https://no-color.org) is set."""
+    return is_terminal() and not os.environ.get("NO_COLOR")
 
 
 def note(text: str) -> None:

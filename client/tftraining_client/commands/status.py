@@ -3,6 +3,7 @@
 # ruff: noqa: PLC0415
 import asyncio
 import io
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -20,13 +21,15 @@ TICK_SECONDS = 1.0
 
 async def show(client: AsyncClient, name: str, watch: bool, output: str | None) -> int:
     """Print the status; the exit code. With `watch` 1 if the job fails."""
+    if watch:
+        async with aclosing(client.snapshots(name)) as snapshots:
+            if output in ("json", "yaml", "name"):
+                return await _objects(snapshots, output)
+            return await (_live(snapshots, output == "wide") if is_terminal() else _lines(snapshots))
     if output in ("json", "yaml", "name"):
         print_object((await client.get(name)).raw, output)
         return 0
-    async with aclosing(client.snapshots(name)) as snapshots:
-        if watch:
-            return await (_live(snapshots) if is_terminal() else _lines(snapshots))
-        snapshot = await anext(snapshots)
+    snapshot = await client.snapshot(name)
     _print(snapshot, wide=output == "wide")
     hint(*next_commands(snapshot.job))
     return 0
@@ -65,7 +68,22 @@ async def _lines(snapshots: AsyncGenerator[Snapshot, None]) -> int:
     raise AssertionError("snapshots have no end")
 
 
-async def _live(snapshots: AsyncGenerator[Snapshot, None]) -> int:
+async def _objects(snapshots: AsyncGenerator[Snapshot, None], output: str) -> int:
+    """Print the job after each change, each YAML document after a line `---`."""
+    before = ""
+    async for snapshot in snapshots:
+        job = snapshot.job
+        if (version := job.raw["metadata"]["resourceVersion"]) != before:
+            print("---\n" if output == "yaml" and before else "", end="")
+            print_object(job.raw, output)
+            sys.stdout.flush()
+            before = version
+        if job.finished:
+            return 0 if job.succeeded else 1
+    raise AssertionError("snapshots have no end")
+
+
+async def _live(snapshots: AsyncGenerator[Snapshot, None], wide: bool) -> int:
     """Redraw the tree at each change, and each second for the ages, which costs no request."""
     from rich.console import Console
     from rich.live import Live
@@ -83,7 +101,7 @@ async def _live(snapshots: AsyncGenerator[Snapshot, None]) -> int:
                     newest = following.result()
                     following = asyncio.ensure_future(anext(snapshots))
                 if newest is not None:
-                    live.update(status_tree(newest, datetime.now(UTC)), refresh=True)
+                    live.update(status_tree(newest, datetime.now(UTC), wide), refresh=True)
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

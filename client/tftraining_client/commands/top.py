@@ -7,7 +7,7 @@ from typing import Any
 from tftraining_api.model.quantity import in_bytes, in_milli
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Pod
-from tftraining_client.commands.output import Cell, Column, hint, is_terminal, note, print_raw, print_table, say
+from tftraining_client.commands.output import Cell, Column, hint, note, print_raw, print_table, say
 
 NAMESPACE, JOB = Column("NAMESPACE", rank=1), Column("JOB")
 COLUMNS = (
@@ -51,6 +51,7 @@ async def show(client: AsyncClient, name: str | None, all_namespaces: bool, outp
         await client.get(name)
     metrics = {_key(each): each for each in await client.pod_metrics(name, all_namespaces=all_namespaces)}
     pods = await client.pods(name, all_namespaces=all_namespaces)
+    wide = output == "wide"
     usages = [usage(pod, metrics.get(_key(pod.raw))) for pod in pods]
     if output in ("json", "yaml"):
         print_raw({"pods": [as_object(each) for each in usages]}, output)
@@ -58,9 +59,9 @@ async def show(client: AsyncClient, name: str | None, all_namespaces: bool, outp
         for each in usages:
             say(f"pod/{each.pod.name}")
     elif usages:
-        print_table(*usage_table(usages, output == "wide", jobs=name is None, namespaces=all_namespaces))
+        print_table(*usage_table(usages, wide, jobs=name is None, namespaces=all_namespaces), wide=wide)
         hint(*((f"status {name} --watch", f"explain {name}") if name else ("top JOB -o wide", "list")))
-    elif is_terminal():
+    else:
         note(f"job {name} has no pods now" if name else "no job has pods now")
         hint(f"status {name}" if name else "list -A")
     return 0

@@ -24,7 +24,7 @@ from tftraining_client.local.process_spec import Allocation, LocalJob, ProcessSp
 from tftraining_client.local.runner import Outcome, Runner, check_commands
 from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
-from tftraining_client.manifest import read_manifest
+from tftraining_client.manifest import read_manifest, with_name
 from tftraining_client.set_option import with_set_options
 from tftraining_client.validation import check_templates, validate
 
@@ -60,7 +60,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped `tftj`. UserError for bad input."""
     messages: list[str] = []
     manifest, config_maps = read_manifest(arguments.manifest, arguments.job, messages.append)
-    manifest = with_set_options(manifest, arguments.set, messages.append)
+    manifest = with_set_options(with_name(manifest), arguments.set, messages.append)
     if arguments.code is not None:
         manifest, config_maps = code.with_code(manifest, config_maps, arguments.code, messages.append)
     stored = validate(manifest)

@@ -98,6 +98,7 @@ def test_an_unknown_job_is_told_with_what_there_is() -> None:
         "no job mnits in namespace ns; the nearest names: mnist"
     )
     assert str(unknown_job("zzz", "ns", ["mnist"])) == "no job zzz in namespace ns; `tftj list` shows the jobs"
+    assert str(unknown_job("zzz", "ns", None)) == "no job zzz in namespace ns"
     assert str(unknown_job("zzz", "ns", [])) == "no job zzz in namespace ns; the namespace has no jobs"
 
 

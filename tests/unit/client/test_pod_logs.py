@@ -114,7 +114,7 @@ def ended(following: Following, *pods: dict[str, Any]) -> None:
 async def test_lines_are_merged_by_time() -> None:
     api = ScriptedApi([pod(0), pod(1)])
     api.scripts = {"job-worker-0": [[at(1, "a"), at(3, "c")]], "job-worker-1": [[at(2, "b"), at(4, "d")]]}
-    lines = read_logs(cast(Api, api), "ns", "job", LogQuery(tail=2), print)
+    lines = read_logs(cast(Api, api), Job.of(job("Running")), LogQuery(tail=2), print)
     assert [(line.replica, line.text) async for line in lines] == [
         ("worker-0", "a"),
         ("worker-1", "b"),
@@ -128,7 +128,7 @@ async def test_a_pod_that_has_not_started_is_named() -> None:
     waiting = pod(1)
     waiting["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ImagePullBackOff"}}
     api, notices = ScriptedApi([waiting]), list[str]()
-    assert [line async for line in read_logs(cast(Api, api), "ns", "job", LogQuery(), notices.append)] == []
+    assert [line async for line in read_logs(cast(Api, api), Job.of(job("Running")), LogQuery(), notices.append)] == []
     assert notices == ["worker-1 has not started: ImagePullBackOff"]
 
 

@@ -29,7 +29,6 @@ READERS = (
     ["logs", "digits"],
     ["plot", "digits"],
     ["top", "digits", "-o", "wide"],
-    ["suspend", "digits"],
     ["tensorboard", "digits"],
 )
 
