@@ -59,7 +59,7 @@ OWN = """
 import os, sys
 os.environ["RUN_ID"] = str(os.getpid())  # another one in each start
 from _tftraining import keras_hook
-keras_hook.install = lambda tracker, told, environment: print("RUN_ID" in environment, "TF_CONFIG" in environment)
+keras_hook.install = lambda tracker, told, environment, _: print("RUN_ID" in environment, "TF_CONFIG" in environment)
 import tensorflow
 """
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tftraining.launch.in_user_process.mounts import Mount, mount_of, parse_mounts
 from tftraining.launch.process import leftovers
-from tftraining.launch.process.leftovers import Mount, OwnPlaces, mount_of, own_places, parse_mounts
+from tftraining.launch.process.leftovers import OwnPlaces, own_places
 
 POD = "/var/lib/kubelet/pods/4f/volumes"
 MOUNTINFO = rf"""

@@ -70,7 +70,17 @@ def arm() -> None:
 
 
 def _arm() -> None:
-    from . import cache_hook, checkpoint_hook, gpu_hook, iterator_release, keras_hook, leader_hook, main_thread, peers  # noqa: PLC0415  # noqa: PLC0415
+    from . import (  # noqa: PLC0415
+        cache_hook,
+        checkpoint_hook,
+        gpu_hook,
+        iterator_release,
+        keras_hook,
+        leader_hook,
+        main_thread,
+        peers,
+        private_files,
+    )
     from .keras3 import patches  # noqa: PLC0415
 
     iterator_release.install()
@@ -78,7 +88,9 @@ def _arm() -> None:
         cache_hook.install(page)
         main_thread.install(page)
     own = tracker()
-    keras_hook.install(own, _environment.get(FINISHED, ""), _environment)
+    private = private_files.PrivateFiles(_environment)
+    private.install()
+    keras_hook.install(own, _environment.get(FINISHED, ""), _environment, private.look_at)
     patches.install(_environment)
     if own is not None:
         own.peers = peers.Peers(_environment.get("TF_CONFIG", ""))

@@ -54,9 +54,15 @@ COUNTERS = Surface(
 _MARK, _SAVES = "_tftraining_extended", "_tftraining_follows_saves"
 
 
-def install(tracker: Tracker | None, fit_settings: str, environment: Mapping[str, str]) -> None:
+def install(
+    tracker: Tracker | None,
+    fit_settings: str,
+    environment: Mapping[str, str],
+    look_at: Callable[[Sequence[Any]], None] | None = None,
+) -> None:
     """Extend Keras, now or when it is imported. `fit_settings`: those of the launcher for finished fits, as JSON,
-    or "". `environment`: the process's at its start, because the program may have changed it since."""
+    or "". `environment`: the process's at its start, because the program may have changed it since. `look_at`
+    gets the callbacks of each `fit`."""
     takes_part = tracker.claim.takes_part if tracker is not None else functools.partial(_is, os.getpid())
     keepers = [functools.partial(_keep_finished_fits, fit_settings, environment, takes_part)] if fit_settings else []
     if memory_settings := environment.get(MEMORY_BACKUP):
@@ -64,7 +70,7 @@ def install(tracker: Tracker | None, fit_settings: str, environment: Mapping[str
         input_position.install()
         shuffle_seed.install(memory_settings, environment.get("TF_CONFIG", ""))
     if keepers or tracker is not None:
-        after_import(MODULES, functools.partial(_extend, keepers, tracker))
+        after_import(MODULES, functools.partial(_extend, keepers, tracker, look_at))
     global current  # noqa: PLW0603  # read by `tftraining.report` of an older version in the image
     current = tracker
 
@@ -76,7 +82,12 @@ def _is(pid: int) -> bool:
     return os.getpid() == pid
 
 
-def _extend(keepers: Sequence[Callable[[Any], None]], tracker: Tracker | None, module: Any) -> None:
+def _extend(
+    keepers: Sequence[Callable[[Any], None]],
+    tracker: Tracker | None,
+    look_at: Callable[[Sequence[Any]], None] | None,
+    module: Any,
+) -> None:
     """Extend the CallbackList that `module` has, once; first the keepers, so that the tracker sees the restored
     state."""
     cls = module.__dict__.get("CallbackList")
@@ -89,6 +100,8 @@ def _extend(keepers: Sequence[Callable[[Any], None]], tracker: Tracker | None, m
         keep(cls)
     if tracker is not None:
         _report_progress(tracker, cls)
+    if look_at is not None:
+        _call_after(cls, "on_train_begin", lambda callbacks, *_, **__: look_at(callbacks.callbacks))
 
 
 def _keep_finished_fits(

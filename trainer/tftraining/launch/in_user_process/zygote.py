@@ -51,6 +51,7 @@ from _tftraining import (  # type: ignore[import-not-found]  # noqa: E402, F401
     main_thread,
     module_sources,
     peers,
+    private_files,
     proctitle,
     progress_page,
 )

@@ -16,7 +16,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from tftraining.launch.in_user_process.leftovers import (
     CACHE,
@@ -27,19 +26,10 @@ from tftraining.launch.in_user_process.leftovers import (
     TEMPORARY,
     path_of,
 )
+from tftraining.launch.in_user_process.mounts import ROOT, Mount, mount_of, read_mounts
 
 PATIENCE_SECONDS = 1.0  # for which a start waits; the removal of more goes on beside the program
-ROOT = Path("/")
-POD_VOLUME = "/volumes/kubernetes.io~empty-dir/"  # in the path of an emptyDir on the node
 SHARD = r"_\d+\.(lockfile|(data-\d+-of-\d+|index)(\.tempstate\d+)?)"  # of a cache that is not complete
-
-
-class Mount(NamedTuple):
-    """One mount: where it is, which directory of its file system is there, and the kind of that file system."""
-
-    point: Path
-    root: str
-    kind: str
 
 
 @dataclass(frozen=True)
@@ -63,7 +53,7 @@ class OwnPlaces:
         if not self.alone:
             return self.temporary is not None and self.temporary in path.parents
         mount = mount_of(path, mounts)
-        return mount is not None and (mount.point == ROOT or mount.kind == "tmpfs" or POD_VOLUME in mount.root)
+        return mount is not None and mount.is_of_pod
 
 
 def own_places(environment: Mapping[str, str], secret_file: Path, local: bool) -> OwnPlaces:
@@ -74,33 +64,6 @@ def own_places(environment: Mapping[str, str], secret_file: Path, local: bool) -
     if local and temporary.parent != secret_file.parent:
         return OwnPlaces(None, alone=False)
     return OwnPlaces(temporary.resolve(), alone=not local)
-
-
-def mount_of(path: Path, mounts: Sequence[Mount]) -> Mount | None:
-    """The mount that has a path; the last one of several at the same place counts."""
-    having = [each for each in mounts if each.point in (path, *path.parents)]
-    return max(reversed(having), key=lambda each: len(each.point.parts), default=None)
-
-
-def parse_mounts(text: str) -> list[Mount]:
-    """The mounts in the text of /proc/self/mountinfo (proc(5))."""
-    found = []
-    for line in text.splitlines():
-        fields, _, behind = line.partition(" - ")
-        root, point = (_unescaped(each) for each in fields.split(" ")[3:5])
-        found.append(Mount(Path(point), root, behind.split(" ")[0]))
-    return found
-
-
-def _unescaped(field: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), field)
-
-
-def _read_mounts() -> list[Mount]:
-    """The mounts that this process sees; empty if they cannot be read, and then nothing counts as its own."""
-    with contextlib.suppress(OSError, ValueError):
-        return parse_mounts(Path("/proc/self/mountinfo").read_text(errors="surrogateescape"))
-    return []
 
 
 class Leftovers:
@@ -139,7 +102,7 @@ class Leftovers:
         return entries
 
     def _remove(self, entries: Sequence[bytes]) -> None:
-        mounts = _read_mounts()
+        mounts = read_mounts()
         for entry in dict.fromkeys(entries):
             named = Path(os.fsdecode(path_of(entry)))
             if not named.is_absolute() or named.name in ("", ".."):
