@@ -99,7 +99,8 @@ async def _configuration(context: Context) -> Configuration:
     configuration, cluster, user = Configuration(), context.cluster, context.user.fields
     configuration.host = context.server
     authority = cluster.data("certificate-authority")
-    configuration.ca_cert_data = authority.decode() if authority else None
+    # Only comments are in other letters, which a file may have and this argument may not.
+    configuration.ca_cert_data = authority.decode("ascii", "ignore") if authority else None
     configuration.verify_ssl = not cluster.fields.get("insecure-skip-tls-verify")
     configuration.tls_server_name = cluster.fields.get("tls-server-name")
     configuration.proxy = cluster.fields.get("proxy-url")

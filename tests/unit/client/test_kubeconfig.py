@@ -247,7 +247,8 @@ async def test_a_client_certificate_is_used_and_its_key_is_in_no_file(
     (tmp_path / "client.crt").write_bytes(files["tls.crt"])
     user = {"client-certificate": "client.crt", "client-key-data": encoded(files["tls.key"])}
     with tls_server(OWN, CLIENTS, seen) as server:
-        cluster = {"server": server, "certificate-authority-data": encoded(OWN.authority)}
+        (tmp_path / "ca.crt").write_bytes("# Größe\n".encode() + OWN.authority)
+        cluster = {"server": server, "certificate-authority": "ca.crt"}
         found = await connect(None, str(written(tmp_path / "config", user, cluster)))
         await found.api.request("GET", "/version")
         await found.api.close()

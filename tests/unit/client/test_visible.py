@@ -7,15 +7,16 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
+from aiohttp import web
 
 from tests.support.client.hostile_cluster import HOSTILE, hostile_cluster
 from tftraining_client.__main__ import main
 from tftraining_client.cluster.models import LogLine
-from tftraining_client.commands.dashboard.server import _log_line
+from tftraining_client.commands.dashboard.server import _log_line, _send
 from tftraining_client.errors import JobFailed
 from tftraining_client.visible import uncoloured_log_line, visible, visible_line, visible_log_line, visible_object
 
@@ -112,3 +113,15 @@ def test_an_error_of_the_python_client_is_shown_so_too() -> None:
     error = JobFailed("digits", "Error", f"boom{HOSTILE}", f"line{HOSTILE}")
     assert OBEYED.findall(str(error)) == [] and SHOWN[:9] in "".join(traceback.format_exception(error))
     assert error.log_tail == f"line{HOSTILE}"
+
+
+async def test_the_dashboard_gets_texts_that_are_shown() -> None:
+    sent: list[bytes] = []
+
+    class Response:
+        async def write(self, data: bytes) -> None:
+            sent.append(data)
+
+    await _send(cast(web.StreamResponse, Response()), {"job": {"message": HOSTILE, "pods": [{"reason": HOSTILE}]}})
+    job = json.loads(sent[0].removeprefix(b"data: "))["job"]
+    assert job == {"message": SHOWN, "pods": [{"reason": SHOWN}]}
