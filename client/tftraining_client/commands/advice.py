@@ -9,7 +9,7 @@ FALLBACK = "read the log; `kubectl describe` of the pod has the kubelet's messag
 WAIT = "wait: the gang resumes from its last backup, free of charge"
 PROGRAM = "correct the program"
 MEMORY = "raise resources.limits.memory of the container in spec.template, or reduce the batch size"
-AGAIN = "then `tftj delete JOB` and `tftj submit FILE`: it resumes from its backup"
+AGAIN = "then `tftj delete JOB` and `tftj submit -f FILE`: it resumes from its backup"
 CHANGE = "the template can be changed between `tftj suspend JOB` and `tftj resume JOB`"
 
 # Ends that say nothing of the failures before: those of the last failure tell more.

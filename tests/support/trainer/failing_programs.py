@@ -204,7 +204,7 @@ HEAD = """# Messages of failing programs
 What `status.message`, the events and `tftj` say of a program that has failed, by its cause: the line of TensorFlow's or
 Keras' message that tells the cause, not the frame around it ("in user code:", "Graph execution error:"). Arrays are
 cut. The whole traceback is in the log. The last column is the advice of `tftj explain`, which also names the commands
-after it: `tftj delete JOB`, `tftj submit FILE`.
+after it.
 
 `python -m tests.support.trainer.failing_programs` runs each program with both Kerases and writes this page; a test
 compares it.

@@ -166,7 +166,7 @@ def test_a_failure_is_explained_with_the_culprit_the_log_and_what_to_try() -> No
         "last lines of digits-worker-1:",
         "  Traceback (most recent call last):",
         "  ValueError: boom",
-        "try: correct the program; then `tftj delete digits` and `tftj submit FILE`: it resumes from its backup",
+        "try: correct the program; then `tftj delete digits` and `tftj submit -f FILE`: it resumes from its backup",
     ]
 
 
@@ -236,7 +236,7 @@ def test_the_advice_after_repeated_failures_is_that_of_the_failure(
     reason: str, failure: dict[str, Any], words: str
 ) -> None:
     told = explanation(a_job(phase="Failed", reason=reason, failure={"pod": "digits-worker-1", **failure}), NOW)[-1]
-    assert told.startswith(f"try: {words}") and told.endswith("`tftj submit FILE`: it resumes from its backup")
+    assert told.startswith(f"try: {words}") and told.endswith("`tftj submit -f FILE`: it resumes from its backup")
 
 
 def test_a_template_can_be_changed_while_the_job_starts() -> None:
