@@ -76,3 +76,36 @@ def test_the_programs_own_exit_handlers_do_not_wait_for_the_iterators(tmp_path: 
         command, env={**os.environ, **told}, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert (done.returncode, done.stdout) == (0, "handler\n"), done.stderr[-2000:]
+
+
+# The destructor waits for a read of a named pipe, without Python, until the interpreter ends.
+FINALIZED = """
+import gc, os, sys, threading, time, types
+class Last:
+    def __init__(self, path):
+        self.path, self.os, self.sleep = path, os, time.sleep
+    def __del__(self):  # when modules die; a thread that asks for the interpreter's lock now is ended
+        self.os.close(self.os.open(self.path, self.os.O_WRONLY))
+        self.sleep(2)
+        self.os.write(1, b"last\\n")
+sys.modules["last"] = types.ModuleType("last")
+sys.modules["last"].last = Last(sys.argv[1])
+import tensorflow as tf
+def read(x):
+    return tf.io.read_file(tf.where(x == 1, sys.argv[1], os.devnull))
+data = tf.data.Dataset.range(9).map(read, num_parallel_calls=2).batch(1)
+iterator = iter(tf.distribute.MirroredStrategy(["CPU:0"]).experimental_distribute_dataset(data))
+next(iterator)
+del data, iterator
+gc.collect()
+"""
+
+
+def test_a_destructor_that_comes_back_while_the_interpreter_ends_aborts_nothing(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    told = {"PYTHONPATH": hooks.python_path(""), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    command = [sys.executable, "-c", FINALIZED, str(tmp_path / "pipe")]
+    done = subprocess.run(
+        command, env={**os.environ, **told}, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "last\n"), done.stderr[-2000:]

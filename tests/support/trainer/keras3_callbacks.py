@@ -176,4 +176,3 @@ if __name__ == "__main__":
     cases = (overflow, deciding, resumed, not_shared, averaged, refusals)
     told = {case.__name__: case() for case in cases if case.__name__ in (sys.argv[2:] or case.__name__)}
     (DIRECTORY / f"told.{TASK}.json").write_text(json.dumps(told))
-    os._exit(0)  # see keras3_program.py

@@ -209,4 +209,3 @@ def main(out: str, library: str, names: list[str]) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1], sys.argv[2], sys.argv[3:])
-    os._exit(0)  # on a busy machine TensorFlow may abort while a member of a gang is torn down (tensorflow issue 55250)

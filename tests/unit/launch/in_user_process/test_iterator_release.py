@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 import types
@@ -39,8 +40,21 @@ class Symbol(Handle):
         return super().__getattribute__(name)
 
 
+class Context:
+    """As TensorFlow's, which has the functions of all datasets."""
+
+    def __init__(self) -> None:
+        self.removed: list[str] = []
+
+    def remove_function(self, name: str) -> None:
+        self.removed.append(name)
+
+
 @pytest.fixture
-def release() -> Iterator[Release]:
+def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
+    changed = type("Context", (Context,), {"remove_function": Context.remove_function})
+    context = types.SimpleNamespace(Context=changed)
+    monkeypatch.setitem(sys.modules, iterator_release._FUNCTIONS.module, context)  # type: ignore[arg-type]
     release = Release()
     yield release
     release.finish()
@@ -103,6 +117,25 @@ def test_one_handle_that_waits_does_not_keep_the_next_one(iterator: Any) -> None
     assert first == []
     del held
     assert wait_for_one(first) == THERE
+
+
+def test_a_context_keeps_functions_for_the_threads_that_wait(iterator: Any) -> None:
+    context = sys.modules[iterator_release._FUNCTIONS.module].Context()
+    context.remove_function("before")
+    assert context.removed == ["before"]
+    died: list[str] = []
+    held = [Handle(died)]
+    iterator(held[0])
+    context.remove_function("meanwhile")
+    assert context.removed == ["before"]
+    later: list[str] = []
+    iterator(Handle(later))
+    assert wait_for_one(later) == THERE
+    assert context.removed == ["before"]
+    held.clear()
+    assert wait_for_one(died) == THERE
+    while context.removed != ["before", "meanwhile"]:
+        time.sleep(0.01)
 
 
 def test_the_end_of_the_process_waits_for_the_threads(iterator: Any, release: Release) -> None:

@@ -7,8 +7,13 @@ new one, and waits there: 0 to 37 s were seen. So the last reference is dropped 
 TensorFlow without the interpreter's lock. The buffers are free before that wait.
 
 The process waits at its end for these threads, for TensorFlow should not be torn down under them: behind the program's
-own exit handlers (hooks.py), and not for long, because it may have been told to stop and have a few seconds in all. An
-end with threads that still wait has done no harm. This module must never fail, and must not import TensorFlow.
+own exit handlers (hooks.py), and not for long, because it may have been told to stop and have a few seconds in all. A
+thread that still waits then may come back while the interpreter ends. Python ends a thread that asks for its lock at
+that time, and a destructor of C++ that is ended so aborts the process. A destructor asks for the lock where it frees
+the last copy of a function of the dataset, with a stack trace. So TensorFlow's context keeps the functions that the
+program lets go of meanwhile, until the threads that wait at that time are done.
+
+This module must never fail, and must not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -28,8 +33,9 @@ from .surface import Part, Surface
 
 # The class in each module, and its attribute that keeps an iterator alive.
 _LOST = "the end of an epoch may wait for its input"
+_FUNCTIONS = Part("tensorflow.python.eager.context", "Context.remove_function", takes="self name")
 SURFACES = {
-    each.module: Surface(_LOST, (each,))
+    each.module: Surface(_LOST, (each, _FUNCTIONS))
     for each in (
         Part("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", uses="_iterator_resource"),
         Part(
@@ -54,7 +60,8 @@ class Release:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()  # the one that a destructor may use
         self._dispatcher: threading.Thread | None = None
         self._threads: list[threading.Thread] = []
-        self._held: set[int] = set()  # the identity of each reference in the queue or in a thread
+        self._held: set[int] = set()  # the identity of each handle in the queue or in a thread
+        self._waiting: dict[int, list[Any]] = {}  # what each thread drops: its handle at last, functions before it
         self._ending = threading.Event()
 
     def start(self) -> None:
@@ -69,7 +76,16 @@ class Release:
         """Drop a reference later. The caller drops its own at once, in a process that has forked or ends, too."""
         if self._dispatcher is not None and self._pid == os.getpid() and id(reference) not in self._held:
             self._held.add(id(reference))
-            self._queue.put(reference)
+            held = [reference]
+            self._waiting[id(held)] = held
+            self._queue.put(held)
+
+    def keep(self, removal: Callable[[], None]) -> None:
+        """Call a function when all threads are done that hold a handle now; at once if there are none."""
+        last = _Last(removal)
+        if self._pid == os.getpid():
+            for held in [*self._waiting.values()]:
+                held.insert(0, last)
 
     def finish(self) -> None:
         """Take no more, and wait until all references are dropped, for END_SECONDS at most."""
@@ -84,9 +100,7 @@ class Release:
 
     def _dispatch(self) -> None:
         """Start a thread for each reference: one that waits must not keep the buffers of the next one."""
-        while (reference := self._queue.get()) is not None:
-            held = [reference]
-            del reference
+        while (held := self._queue.get()) is not None:
             thread = threading.Thread(target=self._drop, args=(held,), name=NAME, daemon=True)
             try:
                 thread.start()
@@ -96,13 +110,25 @@ class Release:
                 self._threads = [*(each for each in self._threads if each.is_alive()), thread]
 
     def _drop(self, held: list[Any]) -> None:
-        """Drop the reference in the list, as its last holder if the others let go of it soon."""
-        deadline, identity = time.monotonic() + PATIENCE_SECONDS, id(held[0])
-        while sys.getrefcount(held[0]) > _HOLDERS and time.monotonic() < deadline:
+        """Drop the handle at the end of the list, as its last holder if the others let go of it soon, then the rest."""
+        deadline, identity = time.monotonic() + PATIENCE_SECONDS, id(held[-1])
+        while sys.getrefcount(held[-1]) > _HOLDERS and time.monotonic() < deadline:
             if self._ending.wait(PAUSE_SECONDS):
                 break
         self._held.discard(identity)  # while it is held, for another one may have its identity afterwards
-        held.clear()
+        while held:  # by now, more may be in it
+            held.pop()
+        self._waiting.pop(id(held), None)
+
+
+class _Last:
+    """Calls a function when its last holder lets go of it."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+
+    def __del__(self) -> None:
+        self._call()
 
 
 _release: Release | None = None  # of this process
@@ -124,9 +150,10 @@ def finish() -> None:
 def _extend(release: Release, module: Any) -> None:
     surface = SURFACES[module.__name__]
     try:
-        if surface.holds({module.__name__: module}):
-            (part,) = surface.parts
-            _wrap(release, getattr(module, part.path), part.uses)
+        if surface.holds({**sys.modules, module.__name__: module}):
+            iterators, _ = surface.parts
+            _wrap(release, getattr(module, iterators.path), iterators.uses)
+            _keep_functions(release, sys.modules[_FUNCTIONS.module].Context)
     except Exception as error:
         sys.stderr.write(f"tftraining: {_LOST}: {type(error).__name__}: {error}\n")
 
@@ -149,3 +176,16 @@ def _wrap(release: Release, cls: Any, attribute: str) -> None:
 
     cls.__init__ = initialize
     cls.__del__ = end
+
+
+def _keep_functions(release: Release, cls: Any) -> None:
+    """Let contexts keep a function for as long as a thread waits that may be the last holder of it. Once a process."""
+    remove: Callable[..., None] = cls.remove_function
+    if hasattr(remove, "__wrapped__"):
+        return
+
+    @functools.wraps(remove)
+    def remove_later(self: Any, name: str) -> None:
+        release.keep(functools.partial(remove, self, name))
+
+    cls.remove_function = remove_later

@@ -325,7 +325,7 @@ class Session:
             self.copier.report.tell(resumesAt=DRAWN_ANEW, resumesAtReason=why)
             log(f"{why}: the rest of the training sees it in another order")
         if head.get("trainable") not in (None, len(self._model.trainable_variables)):
-            self._tell_anew("what is trainable", "other variables were trained before the restart")
+            self._tell_anew("the choice of the trainable variables", "others were trained before the restart")
         self._checks = Checks(epoch, batch, self._counted(), self._steps, self._epochs())
 
     _has_chosen = False
