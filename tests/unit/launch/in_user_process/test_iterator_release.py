@@ -54,7 +54,7 @@ class Context:
 def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
     changed = type("Context", (Context,), {"remove_function": Context.remove_function})
     context = types.SimpleNamespace(Context=changed)
-    monkeypatch.setitem(sys.modules, iterator_release._FUNCTIONS.module, context)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, iterator_release._FUNCTIONS.module, context)
     release = Release()
     yield release
     release.finish()
