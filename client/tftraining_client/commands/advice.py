@@ -24,6 +24,7 @@ OF_EXCEPTIONS = {
     "PermissionError": "give the user the right: securityContext.runAsUser or fsGroup in spec.template",
     "DataLossError": "make the damaged file anew, or leave it out of the data set",
 }
+ENDED = "read the log of the member that has ended (`tftj logs JOB`): the others wait for it"
 ADVICE = {
     "MaxRestartsExceeded": PROGRAM,
     "SameFailure": PROGRAM,
@@ -102,6 +103,9 @@ def _of_the_failure(reason: str, cause: str, exception: str) -> str:
 
 def advice_for(job: Job) -> str:
     """What to try with this job."""
-    failure = job.status.failure
+    failure, ended = job.status.failure, "exited with code" in (job.status.message or "")
+    counts = job.status.replicas.values()
+    if job.status.reason == "PodsStarting" and (ended or any(each.succeeded or each.failed for each in counts)):
+        return ENDED.replace("JOB", job.name)
     told = (failure.reason or "", failure.exception or "") if failure is not None else ()
     return advice(job.phase, job.status.reason or "", *told).replace("JOB", job.name)

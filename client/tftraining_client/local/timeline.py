@@ -10,6 +10,8 @@ from tftraining_api.model import next_restart
 from tftraining_client.local.status import Status
 
 PROGRESS_SECONDS = 10.0
+WAIT_SECONDS, LONGEST_WAIT_SECONDS = 10.0, 60.0  # of silence until a line says what the run waits for
+SHOWN_NAMES = 8
 HIDDEN_METRICS = ("epoch", "step")
 
 
@@ -28,6 +30,8 @@ class Timeline:
     alone: list[str] = field(default_factory=list)
     started_at: float | None = None
     trained_at: float | None = None
+    _told_at: float = 0.0
+    _wait_seconds: float = WAIT_SECONDS
     _shown_progress: tuple[float, int | None, str] = (0.0, None, "")
 
     def record_status(self, status: Status, at: float) -> list[str]:
@@ -40,7 +44,10 @@ class Timeline:
             self.started_at = at
         turned = _state(before) != _state(status) or _untrained(before, status)
         turns = self._turn(status, at) if turned else []
-        return [*turns, *self._alone_lines(status.get("trainsAlone")), *self._backup_lines(status.get("backup"))]
+        news = [*turns, *self._alone_lines(status.get("trainsAlone")), *self._backup_lines(status.get("backup"))]
+        if news:
+            self._told_at, self._wait_seconds = at, WAIT_SECONDS
+        return news
 
     def record_result(self, result: Status) -> None:
         """Take a launcher's termination message: it has the last steps, which polls may have missed."""
@@ -49,14 +56,24 @@ class Timeline:
         self._note_restart(result, ended=result.get("verdict") == "Failed")
 
     def progress_lines(self, at: float) -> list[str]:
-        """A line about new progress, at each new epoch and otherwise at most every PROGRESS_SECONDS."""
+        """A line about new progress, at each new epoch and otherwise at most every PROGRESS_SECONDS; or one that says
+        what a gang that does not train waits for."""
+        if self.status.get("phase") != "Training":
+            return self._waiting_lines(at)
         last, epoch, before = self._shown_progress
         now, text = self.progress.get("epoch"), progress_text(self.progress)
         too_soon = now == epoch and at < last + PROGRESS_SECONDS
-        if self.status.get("phase") != "Training" or too_soon or text in ("", before):
+        if too_soon or text in ("", before):
             return []
         self._shown_progress = (at, now, text)
         return [text]
+
+    def _waiting_lines(self, at: float) -> list[str]:
+        """A line after some silence, and after twice as much each time."""
+        if at < self._told_at + self._wait_seconds:
+            return []
+        self._told_at, self._wait_seconds = at, min(2 * self._wait_seconds, LONGEST_WAIT_SECONDS)
+        return [f"{at:.0f} s after the start: {waits_for(self.status)}"]
 
     @property
     def seconds_lost(self) -> float:
@@ -117,6 +134,16 @@ def _copy_in(backup: dict[str, Any] | None) -> dict[str, Any]:
 def ended_early(progress: dict[str, Any]) -> bool:
     """Whether a training that has succeeded made fewer epochs than it was to make."""
     return 0 < (progress.get("epoch") or 0) < (progress.get("epochs") or 0)
+
+
+def waits_for(status: Status) -> str:
+    """What a run that does not train waits for."""
+    running = [name for name, each in (status.get("members") or {}).items() if each.get("state") == "running"]
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return f"waiting for the end of {', '.join(running) or 'the launchers'}"
+    late = [name for name in running if status["members"][name].get("step") is None]
+    where = f": {', '.join(late[:SHOWN_NAMES])}" if late and len(late) < len(running) else ""
+    return f"{status.get('message') or 'waiting for the launchers to start'}{where}"
 
 
 def alone_text(members: list[str]) -> str:

@@ -13,7 +13,7 @@ from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
 from tftraining_client.cluster.models import LogLine
 from tftraining_client.cluster.snapshot import Snapshot, sorted_pods
-from tftraining_client.commands.advice import ADVICE, AGAIN, CHANGE, FALLBACK, OF_EXCEPTIONS, advice
+from tftraining_client.commands.advice import ADVICE, AGAIN, CHANGE, ENDED, FALLBACK, OF_EXCEPTIONS, advice
 from tftraining_client.commands.app import app
 from tftraining_client.commands.explain import explanation
 from tftraining_client.commands.listing import job_table
@@ -170,6 +170,26 @@ def test_a_failure_is_explained_with_the_culprit_the_log_and_what_to_try() -> No
     ]
 
 
+@pytest.mark.parametrize(
+    ("message", "replicas"),
+    [
+        ("waiting for worker-1 to start; worker-0 exited with code 0 before the others had started", {}),
+        ("waiting for worker-1 to start", {"worker": {"desired": 2, "failed": 1}}),
+        ("waiting for worker-1 to start", {"worker": {"desired": 2, "succeeded": 1}}),
+    ],
+)
+def test_a_member_that_has_ended_is_the_cause_of_a_delay(message: str, replicas: dict[str, Any]) -> None:
+    job = a_job(phase="Starting", reason="PodsStarting", message=message, replicas=replicas, lastRestart=None)
+    assert explanation(job, NOW)[-1] == (
+        "try: read the log of the member that has ended (`tftj logs digits`): the others wait for it"
+    )
+
+
+def test_without_one_no_cause_is_known() -> None:
+    job = a_job(phase="Starting", reason="PodsStarting", message="waiting for worker-1 to start", lastRestart=None)
+    assert explanation(job, NOW)[-1] == "try: wait: no cause of a delay is known yet"
+
+
 def test_a_training_job_is_explained_by_its_last_restart_and_its_warnings() -> None:
     condition = {
         "type": "NoGPU",
@@ -244,7 +264,7 @@ def test_a_template_can_be_changed_while_the_job_starts() -> None:
     assert told.endswith("the template can be changed between `tftj suspend JOB` and `tftj resume JOB`")
 
 
-@pytest.mark.parametrize("text", sorted({*ADVICE.values(), *OF_EXCEPTIONS.values(), AGAIN, CHANGE}))
+@pytest.mark.parametrize("text", sorted({*ADVICE.values(), *OF_EXCEPTIONS.values(), AGAIN, CHANGE, ENDED}))
 def test_the_fields_and_commands_of_the_advice_exist(text: str) -> None:
     (version,) = definition()["spec"]["versions"]
     for path in re.findall(r"\bspec(?:\.\w+)+", text):

@@ -8,7 +8,7 @@ import pytest
 from tftraining_api.model.next_restart import NOT_REPRODUCIBLE
 from tftraining_client.local.display import fraction
 from tftraining_client.local.summary import Result, summary
-from tftraining_client.local.timeline import Timeline, progress_text
+from tftraining_client.local.timeline import Timeline, progress_text, waits_for
 
 RESTART = {
     "time": "2026-01-01T00:00:00Z",
@@ -335,3 +335,28 @@ def test_programs_that_report_nothing_are_not_said_to_train() -> None:
     timeline = Timeline()
     (line,) = timeline.record_status({"phase": "Training", "reason": "NoStepYet", "members": {}}, 31.0)
     assert line.startswith("running; no step reported yet, 31.0 s after the start")
+
+
+def test_a_run_that_waits_says_for_what_and_less_often_each_time() -> None:
+    timeline = Timeline()
+    silence = [line for at in range(75) for line in timeline.progress_lines(float(at))]
+    assert silence == [f"{at} s after the start: waiting for the launchers to start" for at in (10, 30, 70)]
+    failed = {
+        "phase": "Restarting",
+        "message": "worker-1: ValueError: boom; starting after a wait of 16 s",
+    }
+    timeline.record_status(failed, 80.0)
+    assert (timeline.progress_lines(89.0), timeline.progress_lines(90.0)) == (
+        [],
+        [f"90 s after the start: {failed['message']}"],
+    )
+    timeline.record_status(status("Training", progress=PROGRESS), 91.0)
+    assert not [line for line in timeline.progress_lines(300.0) if "after the start" in line]
+
+
+def test_what_is_waited_for_names_the_members_that_are_late() -> None:
+    members = {"worker-0": {"state": "running", "step": 3}, "worker-1": {"state": "running", "step": None}}
+    assert waits_for({"phase": "Starting", "message": "no step yet", "members": members}) == "no step yet: worker-1"
+    assert waits_for({"phase": "Starting", "message": "no step yet", "members": {}}) == "no step yet"
+    done = {"chief-0": {"state": "done"}, "evaluator-0": {"state": "running"}}
+    assert waits_for({"phase": "Succeeded", "members": done}) == "waiting for the end of evaluator-0"

@@ -1000,3 +1000,12 @@ def test_the_status_of_an_idle_gang_changes_only_in_ages() -> None:
             del member["silentSeconds"]
         looks.append(look)
     assert looks[0] == looks[1] == looks[2]
+
+
+def test_the_wait_before_a_round_is_told() -> None:
+    chief = start_gang(max_restarts=9)
+    for number in (1, 2):
+        chief.handle_frame("worker-1", exited(number, 3), float(number))
+        for name in ("worker-0", "worker-1"):
+            chief.handle_frame(name, {"type": "ready", "round": number}, float(number))
+    assert gang_summary(chief)["message"].endswith("; starting the programs after a wait of 1 s")

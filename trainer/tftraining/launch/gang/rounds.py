@@ -44,6 +44,7 @@ class Rounds:
         self._last_departure_at = -math.inf  # when a member last left an earlier launcher of the chief
         self._gathering_since = now  # when the gang began to gather
         self._not_before = 0.0
+        self.wait = 0.0  # the back-off of the last round, seconds
         self._started_at = 0.0
         self._incarnations: dict[str, str] = {}  # the incarnation of each member of the last round
         self._blocker_index = 0  # the index in the gang of the member that blocked the next round at the last check
@@ -213,7 +214,7 @@ class Rounds:
     def end(self, now: float, wait: float) -> None:
         """End the round; the next one starts after `wait` seconds at the earliest."""
         self.running, self.training_since = False, None
-        self._gathering_since, self._not_before = now, now + wait
+        self._gathering_since, self._not_before, self.wait = now, now + wait, wait
 
     def find_newcomers(self, now: float) -> list[Peer]:
         """The ready members outside the round, if it should end now for a round with them.

@@ -160,7 +160,8 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
     incident = coordinator.last_incident
     if not coordinator.rounds.running:
         missing = summarize_names(coordinator.rounds.missing)
-        waiting = f"waiting for {missing}" if missing else "starting the programs"
+        pause = f" after a wait of {coordinator.rounds.wait:.0f} s" if coordinator.rounds.wait else ""
+        waiting = f"waiting for {missing}" if missing else f"starting the programs{pause}"
         if incident is None:
             return "Waiting", "WaitingForMembers", waiting
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
