@@ -16,8 +16,11 @@ from tftraining_client.visible import visible
 
 Result = Literal["ok", "warning", "failed"]
 COLOURS = {"ok": 32, "warning": 33, "failed": 31}
-CHART = "helm upgrade --install tftraining charts/tftraining-operator"
-OPERATOR = "app.kubernetes.io/name=tftraining-operator"
+CHART = "helm upgrade --install tftraining charts/tftraining-operator --namespace tftraining-system --create-namespace"
+DEFINITION = "kubectl apply --server-side -f crds/tftrainingjobs.yaml"
+# Of each Deployment of the chart; app.kubernetes.io/name is the chart's nameOverride.
+OPERATOR = "app.kubernetes.io/part-of=tftraining"
+NAMESPACES = "TFTRAINING_NAMESPACES"  # the operator's variable
 # The rights of a person who trains: group, resource, subresource, verb.
 RIGHTS = (
     *((GROUP, PLURAL, "", verb) for verb in ("get", "list", "watch", "create", "patch", "delete")),
@@ -106,21 +109,22 @@ async def _definition(api: Api, namespace: str) -> Check:
         )
     except ApiError as error:
         if error.status == 404:
-            return Check("failed", f"the cluster does not know {PLURAL}.{GROUP}", f"install the operator: {CHART}")
+            # Helm restores no definition that is gone in a release that has not changed.
+            fix = f"restore it: {DEFINITION}" if await _operators(api) else f"install the operator: {CHART}"
+            return Check("failed", f"the cluster does not know {PLURAL}.{GROUP}", fix)
         if error.status != 403:
             raise
         await api.request("GET", f"/apis/{GROUP}/{VERSION}")
         return Check("warning", f"{PLURAL}.{GROUP} is installed; its schema cannot be read without a right of its own")
-    return judge_definition(installed)
+    operators = await _operators(api)
+    return judge_definition(installed, _upgrade(operators[0]) if operators else CHART)
 
 
-def judge_definition(installed: dict[str, Any]) -> Check:
-    """Compare the fields of the installed definition with those that this client knows."""
+def judge_definition(installed: dict[str, Any], upgrade: str = CHART) -> Check:
+    """Compare the fields of the installed definition with those that this client knows; `upgrade` is the command."""
     served = [each for each in installed["spec"]["versions"] if each["name"] == VERSION and each.get("served")]
     if not served:
-        return Check(
-            "failed", f"{PLURAL}.{GROUP} does not serve {VERSION}", "kubectl apply -f crds/tftrainingjobs.yaml"
-        )
+        return Check("failed", f"{PLURAL}.{GROUP} does not serve {VERSION}", DEFINITION)
     theirs = set(fields(served[0]["schema"]["openAPIV3Schema"]))
     missing = sorted(set(fields(custom_resource().schema)) - theirs)
     if missing:
@@ -128,29 +132,41 @@ def judge_definition(installed: dict[str, Any]) -> Check:
         return Check(
             "failed",
             f"the installed definition of {PLURAL}.{GROUP} is older than this client: it lacks {names}",
-            f"upgrade the operator, whose chart updates the definition: {CHART}; with crds.install=false: "
-            "kubectl apply --server-side -f crds/tftrainingjobs.yaml",
+            f"upgrade the operator, whose chart updates the definition: {upgrade}; with crds.install=false: "
+            f"{DEFINITION}",
         )
     return Check("ok", f"{PLURAL}.{GROUP}/{VERSION} is installed with all fields that this client knows")
 
 
 async def _operator(api: Api, namespace: str) -> Check:
+    found = await _operators(api)
+    if found is None:
+        return Check(
+            "warning", "the operator cannot be checked without the right to list deployments in all namespaces"
+        )
+    return judge_operator(found, namespace)
+
+
+async def _operators(api: Api) -> list[dict[str, Any]] | None:
+    """The Deployments of operators; None if the caller may not list them."""
     try:
         found, _ = await api.list("/apis/apps/v1/deployments", _labelled(OPERATOR))
     except ApiError as error:
         if error.status != 403:
             raise
-        return Check(
-            "warning", "the operator cannot be checked without the right to list deployments in all namespaces"
-        )
-    return judge_operator(found)
+        return None
+    return found
 
 
-def judge_operator(deployments: list[dict[str, Any]]) -> Check:
-    """Whether an operator runs, and its version."""
+def judge_operator(deployments: list[dict[str, Any]], namespace: str) -> Check:
+    """Whether one operator that is ready watches the namespace, and its version."""
     if not deployments:
         return Check("failed", "no operator is installed", f"install it: {CHART}")
-    chosen = max(deployments, key=lambda each: (each.get("status") or {}).get("readyReplicas") or 0)
+    watching = [each for each in deployments if namespace in (_watched(each) or (namespace,))]
+    if not watching:
+        return _unwatched(deployments, namespace)
+    names = ", ".join(sorted(f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in watching))
+    chosen = max(watching, key=lambda each: (each.get("status") or {}).get("readyReplicas") or 0)
     meta = chosen["metadata"]
     version = (meta.get("labels") or {}).get("app.kubernetes.io/version", "of an unknown version")
     where = f"operator {version} ({meta['namespace']}/{meta['name']})"
@@ -158,9 +174,38 @@ def judge_operator(deployments: list[dict[str, Any]]) -> Check:
         return Check(
             "failed", f"{where} is not ready", f"kubectl -n {meta['namespace']} describe deployment {meta['name']}"
         )
-    if len(deployments) > 1:
-        return Check("warning", f"{len(deployments)} operators are installed", "leave one of them: they work twice")
-    return Check("ok", f"{where} is ready")
+    if len(watching) > 1:
+        return Check(
+            "warning",
+            f"{len(watching)} operators watch namespace {namespace}: {names}",
+            "leave one of them, or give each namespaces of its own (watchNamespaces of the chart): they work twice",
+        )
+    return Check("ok", f"{where} is ready, and watches namespace {namespace}")
+
+
+def _watched(deployment: dict[str, Any]) -> list[str]:
+    """The namespaces that the operator watches; none if it watches all."""
+    pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
+    variables = [each for container in pod.get("containers") or () for each in container.get("env") or ()]
+    text = next((each.get("value") or "" for each in variables if each["name"] == NAMESPACES), "")
+    return [each.strip() for each in text.split(",") if each.strip()]
+
+
+def _unwatched(deployments: list[dict[str, Any]], namespace: str) -> Check:
+    watched = sorted({each for deployment in deployments for each in _watched(deployment)})
+    values = f"'watchNamespaces={{{','.join([*_watched(deployments[0]), namespace])}}}'"
+    return Check(
+        "failed",
+        f"no operator watches namespace {namespace}; watched: {', '.join(watched)}",
+        f"use --namespace, or let the operator watch it: {_upgrade(deployments[0])} --set {values}",
+    )
+
+
+def _upgrade(deployment: dict[str, Any]) -> str:
+    """The upgrade of the release that the operator belongs to."""
+    meta = deployment["metadata"]
+    release = (meta.get("labels") or {}).get("app.kubernetes.io/instance", "tftraining")
+    return f"helm upgrade {release} charts/tftraining-operator --namespace {meta['namespace']} --reuse-values"
 
 
 async def _rights(api: Api, namespace: str) -> Check:

@@ -9,6 +9,7 @@ from testbed.shell import LabError
 from tests.support.control_plane.chart import CHART, Manifest, of_kind, render
 from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
+from tftraining_client.commands.doctor import OPERATOR, judge_operator
 from tftraining_client.validation import validate
 from tftraining_operator.cluster.older_operators import LABEL_ELECTION
 from tftraining_operator.runtime import read_settings
@@ -165,6 +166,18 @@ def test_the_operator_is_probed_and_told_who_it_is(default: list[Manifest]) -> N
         "TFTRAINING_LOG_LEVEL": "info",
         "TFTRAINING_LOG_FORMAT": "text",
     }
+
+
+def test_the_doctor_finds_the_operator_under_any_name_and_knows_its_namespaces() -> None:
+    (found,) = of_kind(render({"nameOverride": "trainer", "watchNamespaces": ["a", "team"]}), "Deployment")
+    label, _, value = OPERATOR.partition("=")
+    assert found["metadata"]["labels"][label] == value
+    found["status"] = {"readyReplicas": 1}
+    assert judge_operator([found], "team").result == "ok"
+    told = judge_operator([found], "other")
+    assert told.result == "failed" and "--set 'watchNamespaces={a,team,other}'" in told.fix
+    (everywhere,) = of_kind(render(), "Deployment")
+    assert judge_operator([{**everywhere, "status": found["status"]}], "other").result == "ok"
 
 
 def test_two_operators_prefer_different_nodes_and_have_a_disruption_budget(default: list[Manifest]) -> None:

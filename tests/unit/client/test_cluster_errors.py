@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -269,13 +270,32 @@ def test_an_older_definition_is_told_with_the_fields_that_it_lacks() -> None:
     assert "helm upgrade" in found.fix and "does not update" not in found.fix
 
 
+def operator_in(namespace: str, watched: str = "", ready: int = 1) -> dict[str, Any]:
+    """The Deployment of an operator."""
+    labels = {"app.kubernetes.io/version": "0.1.0", "app.kubernetes.io/instance": "tft"}
+    container = {"name": "operator", "env": [{"name": "TFTRAINING_NAMESPACES", "value": watched}]}
+    return {
+        "metadata": {"name": "op", "namespace": namespace, "labels": labels},
+        "spec": {"template": {"spec": {"containers": [container]}}},
+        "status": {"readyReplicas": ready},
+    }
+
+
 def test_an_operator_is_there_ready_and_alone() -> None:
-    meta = {"name": "op", "namespace": "sys", "labels": {"app.kubernetes.io/version": "0.1.0"}}
-    ready = {"metadata": meta, "status": {"readyReplicas": 1}}
-    assert judge_operator([ready]) == Check("ok", "operator 0.1.0 (sys/op) is ready")
-    assert judge_operator([{"metadata": meta}]).text == "operator 0.1.0 (sys/op) is not ready"
-    assert judge_operator([ready, ready]).result == "warning"
-    assert judge_operator([]).result == "failed"
+    ok = Check("ok", "operator 0.1.0 (sys/op) is ready, and watches namespace team")
+    assert judge_operator([operator_in("sys")], "team") == ok
+    assert judge_operator([operator_in("sys", "team,b"), operator_in("other", "c")], "team") == ok
+    assert judge_operator([operator_in("sys", ready=0)], "team").text == "operator 0.1.0 (sys/op) is not ready"
+    twice = judge_operator([operator_in("sys"), operator_in("other", "team")], "team")
+    assert (twice.result, twice.text) == ("warning", "2 operators watch namespace team: other/op, sys/op")
+    assert judge_operator([], "team").result == "failed"
+
+
+def test_a_namespace_that_no_operator_watches_is_told_with_the_upgrade() -> None:
+    told = judge_operator([operator_in("sys", "a,b")], "team")
+    assert (told.result, told.text) == ("failed", "no operator watches namespace team; watched: a, b")
+    upgrade = "helm upgrade tft charts/tftraining-operator --namespace sys --reuse-values"
+    assert told.fix.endswith(f"{upgrade} --set 'watchNamespaces={{a,b,team}}'")
 
 
 def test_a_storage_class_for_one_node_is_not_enough() -> None:
