@@ -88,7 +88,7 @@ pythons: $(VENV)/installed  ## Unit tests and a training on the other supported 
 	    --workdir "$$folder" --env TF_CPP_MIN_LOG_LEVEL=3 && rm -rf "$$folder" || exit 1; \
 	done
 
-test-versions: $(VENV)/installed  ## Two lessons, each with a kill, under TensorFlow 2.15, 2.16, 2.18 and 2.21: half an hour.
+test-versions: $(VENV)/installed  ## Trainings with a kill under TensorFlow 2.15 to 2.21 and Keras 3.8 to the newest: half an hour.
 	@$(RUN)python -m tests.versions $(VERSIONS)
 
 test-kubernetes: $(VENV)/installed  ## The tiers with an API server on other versions of Kubernetes (MINORS="1.35 1.36").

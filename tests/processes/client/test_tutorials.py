@@ -41,6 +41,8 @@ def test_multi_worker_training_with_keras_resumes(tmp_path: Path) -> None:
     """In its second `fit`, which has no callback: the first one, in each worker alone, is repeated, which is told."""
     with Run(tmp_path, job(tmp_path, "tutorial_fit", 2)) as run:
         kill(run, "worker-1", "tutorial_fit", "Epoch 1/3", "Epoch 1/3", "Epoch 3/3")
+        run.wait_for("accuracies of all workers")
+        run.wait_for("accuracies with a backup each epoch")
         assert run.wait() == 0
         log = run.log
     assert "a restart resumes from the storage only: the newest copy is of another fit of this program" in log

@@ -6,7 +6,7 @@
 import os
 
 import tensorflow as tf
-import tf_keras as keras  # Keras 2: `fit` of Keras 3 fails with several workers (keras issue 20585)
+import tf_keras as keras  # Keras 2: `fit` of Keras 3 with several workers needs launchers (keras issue 20585)
 from sklearn.datasets import load_digits
 from sklearn.utils import shuffle
 
