@@ -211,6 +211,25 @@ def test_a_restart_in_the_making_is_shown_and_survives_the_operator(
     assert [event[1] for event in job.events()].count("Killed") == 1
 
 
+def test_members_that_stand_still_or_train_alone_are_conditions_and_events(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
+) -> None:
+    job = new_job(**IN_PLACE)
+    train(job, launcher)
+    stands, alone = (
+        "worker-1: no step for 600 s, which is unusual for this job",
+        "worker-1 trains without the other members",
+    )
+    launcher.say(reason="NoStep", message=stands, trainsAlone=["worker-1"])
+    job.wait_for("Running", message=f"2 replicas training; {stands} (NoStep); {alone} (TrainsAlone)")
+    found = [job.condition(kind) for kind in ("NoProgress", "TrainsAlone")]
+    assert [(each["status"], each["reason"]) for each in found] == [("True", "NoStep"), ("True", "TrainsAlone")]
+    wait_until(lambda: {event[1] for event in job.events()} >= {"NoStep", "TrainsAlone"}, "the events")
+    launcher.say()
+    job.wait_for("Running", message="2 replicas training")
+    assert job.condition("NoProgress")["status"] == job.condition("TrainsAlone")["status"] == "False"
+
+
 def test_a_calm_job_is_asked_and_costs_no_request(
     new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
 ) -> None:

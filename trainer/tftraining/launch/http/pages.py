@@ -205,7 +205,7 @@ def _lingering_clause(coordinator: Coordinator) -> str:
 
 def _lingering(coordinator: Coordinator) -> list[str]:
     running = [peer for peer in coordinator.membership.members if peer.state == "running"]
-    return [peer.name for peer in running if peer.lingers][:MOST_NAMES]
+    return [peer.name for peer in running if peer.lingers and peer.progress.main_exit == 0][:MOST_NAMES]
 
 
 def _alone(coordinator: Coordinator) -> list[str]:

@@ -264,7 +264,8 @@ class ProgramControl:
             self.program.log("tftraining: the program has failed, and its process does not end: ending it")
             self.program.end_as_its_main_thread(snapshot.main_exit or 1)
         elif self._main_thread_end.lingers and not lingered:
-            self.program.log("tftraining: the program has finished; a thread of it still runs")
+            how = "failed" if snapshot.main_exit else "finished"
+            self.program.log(f"tftraining: the program has {how}; a thread of it still runs")
 
     def _check_gpus(self) -> None:
         """Check whether TensorFlow sees none of the GPUs that the container requests. The previous round's answer
