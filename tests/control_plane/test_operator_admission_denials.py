@@ -102,7 +102,7 @@ def test_a_restart_that_waits_for_a_pod_that_may_not_be_deleted_says_so_and_goes
         assert "DELETE pod/job-worker-0 was refused: " in said and words in said and said.endswith(" (and 1 more)")
         wait_until(lambda: warned(job), "the event")
     job.run(attempt=2)
-    assert "refused" not in job.status()["message"]
+    assert not refusals(job)
     assert len(warned(job)) == 1
 
 
@@ -114,17 +114,17 @@ def test_a_new_worker_is_made_while_the_launchers_may_not_be_told_of_it(new_job:
         job.wait_for_pods(attempt=1, count=3)
         said = told(job, "PATCH")
         assert "PATCH pod/job-worker-0 was refused: " in said and words in said
-    wait_until(lambda: "refused" not in job.status()["message"], "nothing is refused any more")
+    wait_until(lambda: not refusals(job), "nothing is refused any more")
 
 
 def told(job: TrainingJob, verb: str) -> str:
-    """The status's message, once it tells of such a request."""
+    """The message of the condition, once it tells of such a request."""
+    return wait_until(lambda: next((each for each in refusals(job) if f"{verb} " in each), ""), f"{verb} in the status")
 
-    def said() -> str:
-        message: str = job.status().get("message", "")
-        return message if f"{verb} " in message else ""
 
-    return wait_until(said, f"{verb} in the status")
+def refusals(job: TrainingJob) -> list[str]:
+    """The message of the condition ChangeRefused, if the job has it."""
+    return [each["message"] for each in job.status().get("conditions", ()) if each["type"] == "ChangeRefused"]
 
 
 def warned(job: TrainingJob) -> list[str]:

@@ -9,7 +9,7 @@ import msgspec
 
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, MANAGER, QUEUE_LABELS, Key
-from tftraining_api.model.spec import Frozen, JobSpec, Manifest
+from tftraining_api.model.spec import Frozen, JobSpec, Manifest, RunPolicy
 from tftraining_api.model.status import Condition, Status
 from tftraining_api.model.template import check_template
 from tftraining_api.model.tf_config import why_not_settable
@@ -33,7 +33,8 @@ NOBODY_TRAINS = Problem("InvalidSpec", "spec.replicaSpecs needs a chief or a wor
 
 
 class Job(Frozen, frozen=True):
-    """One job: identity, spec and status. `spec` is None if invalid or unreadable; `problem` or `unreadable` says why.
+    """One job: identity, spec and status. `spec` is None if invalid or unreadable; `problem` or `unreadable` says why,
+    and `policy_of_invalid` is the spec.runPolicy of an invalid one.
 
     `unreadable` is why this version of the operator cannot read the spec or the status; it must not act on the job then
     (see plan/unreadable.py). If the status is unreadable, `status` has its readable conditions only. `queue_labels` are
@@ -47,6 +48,7 @@ class Job(Frozen, frozen=True):
     status: Status
     spec: JobSpec | None
     problem: Problem | None = None
+    policy_of_invalid: RunPolicy | None = None
     unreadable: Problem | None = None
     deleting: bool = False
     created: datetime = EPOCH
@@ -88,6 +90,7 @@ def parse_job(raw: Manifest) -> Job:
         status=status,
         spec=spec if problem is None else None,
         problem=problem,
+        policy_of_invalid=spec.run_policy if spec is not None and problem is not None else None,
         unreadable=unreadable or unknown,
         deleting=meta.deletion_timestamp is not None,
         created=meta.creation_timestamp,

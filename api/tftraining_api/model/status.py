@@ -235,7 +235,7 @@ class Status(Frozen, frozen=True):
 
     @property
     def names_refused_write(self) -> bool:
-        """Whether the message names a write that the API server has refused (see plan/refused_writes.py)."""
+        """Whether the message may be one of an earlier version that names a refused write (plan/refused_writes.py)."""
         return REFUSED_WRITE in (self.message or "")
 
     @property

@@ -12,7 +12,10 @@ from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import hint, print_raw, say
 from tftraining_client.commands.restart_text import restart_text
 
-WARNINGS = ("NoProgress", "NoGPU", "TrainsAlone", INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, "Unreadable")
+WARNINGS = (
+    *("NoProgress", "NoGPU", "TrainsAlone", "ChangeRefused"),
+    *(INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, "Unreadable"),
+)
 
 
 async def explain(client: AsyncClient, name: str, output: str | None) -> int:

@@ -21,7 +21,7 @@ from tftraining_client.local.fault_injection import parse_kill
 from tftraining_client.local.memory import memory_for_job
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.process_spec import Allocation, LocalJob, ProcessSpec, allocate, local_job, process_spec
-from tftraining_client.local.runner import Outcome, Runner, check_commands
+from tftraining_client.local.runner import Outcome, Runner, check_commands, check_sizes
 from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
 from tftraining_client.manifest import read_manifest, with_name
@@ -111,6 +111,7 @@ def prepare(local: LocalJob, allocation: Allocation, given: Mapping[str, str]) -
     if local.archive is not None:
         code.write(local.archive, allocation.code)
     specs = [process_spec(local, allocation, replica, given) for replica in local.replicas]
+    check_sizes(specs)
     check_commands(specs, lambda program, path: shutil.which(program, path=path))
     _make_directory(local)
     _write_secret(allocation.secret_file)

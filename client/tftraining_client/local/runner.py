@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tftraining.launch.in_user_process.tf_config import LONGEST
 from tftraining_client.errors import UserError
 from tftraining_client.local import subreaper
 from tftraining_client.local.fault_injection import Kill
@@ -244,6 +245,18 @@ class Runner:
         await asyncio.wait(self._supervisors, timeout=LAST_WORDS_SECONDS)
         subreaper.kill_orphans(())
         self._print(self._screen.close)
+
+
+def check_sizes(specs: Sequence[ProcessSpec]) -> None:
+    """UserError if Linux cannot give a replica's command or one of its variables to a process, here or in a pod."""
+    for spec in specs:
+        variables = [(f"the variable {name}", f"{name}={value}") for name, value in spec.environment.items()]
+        for what, text in [*variables, *(("an argument of the command", each) for each in spec.command)]:
+            if (size := len(os.fsencode(text)) + 1) > LONGEST:
+                raise UserError(
+                    f"{spec.replica}: {what} has {size} bytes; Linux passes at most {LONGEST} to a process, in a pod "
+                    "too: mount a file"
+                )
 
 
 def check_commands(specs: Sequence[ProcessSpec], which: Callable[[str, str], str | None]) -> None:

@@ -35,6 +35,9 @@ SERVERS = (
 )
 METADATA = ("annotations", "generateName", "labels", "name", "namespace", "ownerReferences", *SERVERS)
 
+# Of Helm, Jinja, Argo and shells.
+_VARIABLE = re.compile(r"\{\{.*?\}\}|\$\{.*?\}|\$\(.*?\)|\$\w+|<[A-Za-z_][\w -]*>")
+
 
 @dataclass(frozen=True)
 class Choices:
@@ -112,6 +115,9 @@ def _replica_specs(templates: Sequence[RoleTemplate], shared: Json) -> Json:
 def _name(metadata: Json, notes: Notes) -> str:
     """The name of the job: that of the TFJob as far as it may stay."""
     given, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
+    for text in (given, prefix, str(metadata.get("namespace") or "")):
+        if found := _VARIABLE.search(text):
+            raise UserError(f"the TFJob's metadata has the variable {found[0]}, which nothing has replaced: {text}")
     if prefix:
         given = given or prefix.rstrip("-")
         notes.add("metadata.generateName", f"is the name {given}: change it for each further job")

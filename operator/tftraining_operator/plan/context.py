@@ -45,8 +45,8 @@ class Context(Frozen, frozen=True):
 
     @property
     def run_policy(self) -> RunPolicy:
-        """spec.runPolicy; the defaults for a job without a valid spec."""
-        return self.job.spec.run_policy if self.job.spec else RunPolicy()
+        """spec.runPolicy, also of a spec that is invalid otherwise; the defaults for one that cannot be read."""
+        return self.job.spec.run_policy if self.job.spec else self.job.policy_of_invalid or RunPolicy()
 
     def job_with(self, status: Status) -> Job:
         """The job with another status, for the builders of manifests."""

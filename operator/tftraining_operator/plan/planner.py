@@ -35,7 +35,8 @@ from tftraining_operator.plan.memory_backup import (
     warn_of_input,
 )
 from tftraining_operator.plan.node_loss import mark_lost_nodes
-from tftraining_operator.plan.refused_writes import hold_refused_writes, without_refusals
+from tftraining_operator.plan.refused_writes import CONDITION as CHANGE_REFUSED
+from tftraining_operator.plan.refused_writes import hold_refused_writes, without_earlier_words
 from tftraining_operator.plan.restart import restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
 from tftraining_operator.plan.shared_storage import STORAGE_SHARED, warn_of_shared_storage
@@ -135,8 +136,8 @@ def _writes_auxiliary_objects(context: Context, draft: Draft) -> bool:
     return context.job.spec is not None and bool(draft.step.create_pods or draft.step.delete_service or changes)
 
 
-def _with_refused_writes(context: Context, _: Draft) -> bool:
-    return bool(context.observed.refused_changes)
+def _with_refused_writes(context: Context, draft: Draft) -> bool:
+    return bool(context.observed.refused_changes) or draft.status.condition(CHANGE_REFUSED) is not None
 
 
 def _with_interrupted_deletions(context: Context, _: Draft) -> bool:
@@ -241,7 +242,7 @@ def _begun(job: Job, observed: Observed, now: datetime) -> Status:
     """The status that the stages start from: without the parts that each pass derives again."""
     status = _within_life(job, without_condition(job.status, UNREADABLE), now)
     if status.names_refused_write:
-        status = without_refusals(status)
+        status = without_earlier_words(status, job.key.name)
     status = msgspec.structs.replace(status, observed_generation=job.generation)
     if status.terminal:
         return status

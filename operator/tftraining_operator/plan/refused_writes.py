@@ -1,7 +1,7 @@
 """Updates and deletions that the API server refuses: each is tried again, ever more slowly, and named in the status.
 
-The end of status.message names them, whatever the phase is; status.reason says how the job is otherwise. That part of
-the message is removed before any stage runs, and added again for the writes that are refused now.
+The condition ChangeRefused names them, whatever the phase is; reason and message say how the job is otherwise. An
+operator of an earlier version has named them at the end of the message, which the first pass removes.
 """
 
 import re
@@ -11,38 +11,36 @@ import msgspec
 
 from tftraining_api.model.names import KIND
 from tftraining_api.model.status import REFUSED_WRITE, Status
+from tftraining_operator.model.conditions import with_condition, without_condition
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.step import Event, Step
 
-REASON = "ChangeRefused"
-_TOLD = re.compile(r"(?:^|; )(?:DELETE|PATCH) \S+" + REFUSED_WRITE + r".*", re.DOTALL)
+REASON = CONDITION = "ChangeRefused"
 
 
-def without_refusals(status: Status) -> Status:
-    """The status without the part of its message that names refused writes."""
-    return msgspec.structs.replace(status, message=_TOLD.sub("", status.message)) if status.message else status
+def without_earlier_words(status: Status, job: str) -> Status:
+    """The status without the words of an earlier version about refused writes to the job's own objects."""
+    told = rf"(?:^|; )(?:DELETE|PATCH) [a-z]+/{re.escape(job)}[\w./-]*{REFUSED_WRITE}.*"
+    return msgspec.structs.replace(status, message=re.sub(told, "", status.message or "", flags=re.DOTALL) or None)
 
 
 def hold_refused_writes(context: Context, draft: Draft) -> Draft:
-    """The draft without the refused writes whose next try is not due; its message names all refused writes."""
+    """The draft without the refused writes whose next try is not due; its condition names the refused writes."""
     known, name = context.observed.refused_changes, context.job.key.name
     refused = {each: known[each] for each in _changes(name, draft.step) if each in known}
     held = tuple(each for each, refusal in refused.items() if refusal.retry_at > context.now)
     if held:
         step = msgspec.structs.replace(_without(name, draft.step, held), held_writes=held)
         draft = msgspec.structs.replace(draft, step=step).requeued(*(refused[each].retry_at for each in held))
-    if not refused or draft.step.delete_job:
+    if draft.step.delete_job:
         return draft
+    if not refused:
+        return draft.but(status=without_condition(draft.status, CONDITION))
     write, refusal = next(iter(refused.items()))
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-    return _with_message(context, draft, f"{write}{REFUSED_WRITE}{refusal.message}{more}")
-
-
-def _with_message(context: Context, draft: Draft, words: str) -> Draft:
-    """The draft with the words at the end of its message, and an event if the status named no refused write before."""
-    before = without_refusals(draft.status).message
-    draft = draft.with_status(message=f"{before}; {words}" if before else words)
-    is_news = not _TOLD.search(context.job.status.message or "")
+    words = f"{write}{REFUSED_WRITE}{refusal.message}{more}"
+    is_news = draft.status.condition(CONDITION) is None
+    draft = draft.but(status=with_condition(draft.status, CONDITION, "True", (REASON, words), context.now))
     return draft.with_events(Event("Warning", REASON, words)) if is_news else draft
 
 

@@ -1,6 +1,7 @@
 """What each replica is started with: the operator's own pod, with this machine's places in it."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,30 @@ def test_a_program_that_is_not_here(tmp_path: Path) -> None:
     local = local_job(validate(job), tmp_path)
     with Ports() as ports, pytest.raises(UserError, match="worker-0: command 'no-such-program' not found"):
         prepare(local, allocate(local, ports, tmp_path), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "what"),
+    [
+        ({f"{CONTAINER}.env": [{"name": "CONFIG", "value": "x" * 131072}]}, {}, "the variable CONFIG has 131080 bytes"),
+        ({f"{CONTAINER}.args": ["ü" * 70000]}, {}, "an argument of the command has 140001 bytes"),
+        ({}, {"CONFIG": "x" * 131065}, "the variable CONFIG has 131073 bytes"),
+    ],
+)
+def test_what_linux_passes_to_no_process_is_refused(
+    tmp_path: Path, change: dict[str, Any], given: dict[str, str], what: str
+) -> None:
+    local = local_job(validate(changed(minimal(), change)), tmp_path)
+    with Ports() as ports, pytest.raises(UserError, match=f"worker-0: {what}; Linux passes at most 131072"):
+        prepare(local, allocate(local, ports, tmp_path), given)
+
+
+def test_the_longest_variable_is_passed(tmp_path: Path) -> None:
+    local = local_job(validate(changed(minimal(), {f"{CONTAINER}.command": ["sh"]})), tmp_path)
+    with Ports() as ports:
+        (made, *_) = prepare(local, allocate(local, ports, tmp_path), {"CONFIG": "x" * 131064})
+    told = subprocess.run(["/bin/sh", "-c", "echo ${#CONFIG}"], env=made.environment, capture_output=True, check=True)
+    assert told.stdout == b"131064\n"
 
 
 def test_the_template_of_a_role_comes_before_the_common_one(tmp_path: Path) -> None:

@@ -396,3 +396,11 @@ def test_the_port_of_the_node_is_told() -> None:
     container(raw)["ports"] = [{"name": "tfjob-port", "containerPort": 2222, "hostPort": 30000, "protocol": "TCP"}]
     fields = [note.field.rpartition(".")[2] for note in convert(raw).notes]
     assert ("hostPort" in fields, "protocol" in fields) == (True, False)
+
+
+@pytest.mark.parametrize("field", ["name", "generateName", "namespace"])
+@pytest.mark.parametrize("text", ["{{ name }}", "train-$JOB_NAME", "${JOB}-1", "$(JOB)", "<job name>"])
+def test_a_name_that_nothing_has_filled_in_is_an_error(field: str, text: str) -> None:
+    job = tfjob(next(iter(ENTRYPOINTS)))
+    with pytest.raises(UserError, match="which nothing has replaced"):
+        convert({**job, "metadata": {"name": "a", field: text}}, Choices())

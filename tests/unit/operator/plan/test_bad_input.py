@@ -55,6 +55,16 @@ def test_a_spec_that_nobody_could_run(path: str, value: object) -> None:
     assert "needs a chief or a worker" in (cluster.status.message or "")
 
 
+def test_an_invalid_job_is_deleted_in_time_and_one_that_cannot_be_read_never() -> None:
+    policy = {"ttlSecondsAfterFinished": 60}
+    invalid = SimulatedCluster(a_job().set("runPolicy", policy).set("replicaSpecs", {})).run()
+    assert invalid.status.reason == "InvalidSpec" and not invalid.api.gone
+    assert invalid.wait(60).run().api.gone
+    unreadable = SimulatedCluster(a_job().set("runPolicy", policy)).run().exit("worker-0", code=0).run()
+    unreadable.api.edit("template", "none")
+    assert unreadable.status.phase == "Succeeded" and not unreadable.wait(3600).run().api.gone
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [

@@ -1,10 +1,12 @@
 """Deletions and changes that the API server refuses: told in every phase, tried again, and in nobody else's way."""
 
+import msgspec
 import pytest
 
 from tests.support.simulated_cluster.builders import a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.manifests.network_policy import OperatorSelector
+from tftraining_operator.plan.refused_writes import without_earlier_words
 
 WINDOW = (403, 'admission webhook "w.example" denied the request: maintenance window')
 REFUSED = f"was refused: {WINDOW[1]}"
@@ -15,6 +17,13 @@ def told(cluster: SimulatedCluster) -> list[str]:
     warnings = [note for note in cluster.events if note.reason == "ChangeRefused"]
     assert {note.type for note in warnings} <= {"Warning"}
     return [note.message for note in warnings]
+
+
+def refusal(cluster: SimulatedCluster) -> str:
+    """The message of the condition; "" without it. The status message has no word of it."""
+    assert "refused" not in (cluster.status.message or "")
+    condition = cluster.status.condition("ChangeRefused")
+    return condition.message if condition is not None else ""
 
 
 def to_the_next_try(cluster: SimulatedCluster) -> None:
@@ -30,7 +39,7 @@ def test_a_gang_that_waits_for_a_pod_that_cannot_be_deleted_says_so_and_fails_in
     cluster.api.refusals["DELETE pod/mnist-worker-0"] = answer
     cluster.exit("worker-1").run()
     assert cluster.status.phase == "Restarting"
-    assert f"DELETE pod/mnist-worker-0 was refused: {answer[1]}" in (cluster.status.message or "")
+    assert f"DELETE pod/mnist-worker-0 was refused: {answer[1]}" in refusal(cluster)
     assert cluster.pods == ["worker-0"], "the other one is deleted"
     began = cluster.now
     while cluster.status.phase == "Restarting" and (cluster.now - began).total_seconds() < 10_000:
@@ -67,7 +76,7 @@ def test_an_annotation_that_is_refused_keeps_no_pod_from_being_made() -> None:
     cluster.api.edit("replicaSpecs.worker.replicas", 3)
     cluster.run()
     assert cluster.pods == ["worker-0", "worker-1", "worker-2"]
-    assert (cluster.status.message or "").endswith(f"; PATCH pod/mnist-worker-0 {REFUSED}")
+    assert refusal(cluster) == f"PATCH pod/mnist-worker-0 {REFUSED}"
     assert len(told(cluster)) == 1
     cluster.api.refusals.clear()
     cluster.run_timers()
@@ -78,12 +87,12 @@ def test_a_refused_deletion_at_the_end_is_told_with_the_end() -> None:
     cluster = SimulatedCluster(a_job()).run()
     cluster.api.refusals |= {"DELETE service/mnist": WINDOW, "DELETE pod/mnist-worker-1": WINDOW}
     cluster.exit("worker-0", code=0).run()
-    said = cluster.status.message or ""
-    assert cluster.status.phase == "Succeeded" and f"; DELETE pod/mnist-worker-1 {REFUSED}" in said
+    said = cluster.status.message
+    assert cluster.status.phase == "Succeeded" and f"DELETE pod/mnist-worker-1 {REFUSED}" in refusal(cluster)
     cluster.api.refusals.clear()
     cluster.run_timers()
     assert cluster.pods == ["worker-0"] and not cluster.api.services
-    assert cluster.status.message == said.partition("; DELETE")[0]
+    assert cluster.status.message == said and not refusal(cluster)
 
 
 def test_the_service_is_asked_for_again_when_that_is_due_and_not_before() -> None:
@@ -105,7 +114,7 @@ def test_what_stands_beside_the_pods_is_deleted_at_last_also_if_that_was_refused
     cluster.api.refusals[f"DELETE {policy}"] = WINDOW
     cluster.launchers.end("Succeeded", "ChiefSucceeded", "worker-0 has succeeded", {})
     cluster.run()
-    assert f"DELETE {policy} {REFUSED}" in (cluster.status.message or "")
+    assert f"DELETE {policy} {REFUSED}" in refusal(cluster)
     cluster.api.refusals.clear()
     cluster.run_timers()
     assert not cluster.api.auxiliary_objects and not cluster.api.services
@@ -116,10 +125,11 @@ def test_a_suspended_job_says_which_pod_cannot_be_deleted() -> None:
     cluster.api.refusals["DELETE pod/mnist-worker-1"] = WINDOW
     cluster.api.edit("runPolicy.suspend", True)
     cluster.run()
-    assert cluster.status.message == f"suspended: waiting for worker-1 to stop; DELETE pod/mnist-worker-1 {REFUSED}"
+    assert cluster.status.message == "suspended: waiting for worker-1 to stop"
+    assert refusal(cluster) == f"DELETE pod/mnist-worker-1 {REFUSED}"
     cluster.api.refusals.clear()
     cluster.run_timers()
-    assert "refused" not in (cluster.status.message or "") and cluster.pods == []
+    assert cluster.status.condition("ChangeRefused") is None and cluster.pods == []
 
 
 def test_a_finished_job_that_cannot_be_deleted_says_so() -> None:
@@ -127,7 +137,7 @@ def test_a_finished_job_that_cannot_be_deleted_says_so() -> None:
     cluster.api.refusals["DELETE tftrainingjob/mnist"] = WINDOW
     cluster.exit("worker-0", code=0).run()
     cluster.wait(60).run()
-    assert (cluster.status.message or "").endswith(f"; DELETE tftrainingjob/mnist {REFUSED}")
+    assert refusal(cluster) == f"DELETE tftrainingjob/mnist {REFUSED}"
     assert not cluster.api.gone and len(told(cluster)) == 1
     cluster.api.refusals.clear()
     cluster.wait(5).run()
@@ -143,4 +153,19 @@ def test_a_restart_keeps_no_word_of_a_change_that_was_refused_before() -> None:
         cluster.launchers.crash("worker-1")
         cluster.run()
         to_the_next_try(cluster)
-        assert (cluster.status.message or "").count("was refused") == 1
+        assert refusal(cluster).count("was refused") == 1
+
+
+def test_the_words_of_a_program_are_never_taken_for_the_operators() -> None:
+    said = "worker-1: GoogleAPIError: upload; DELETE gs://b/x was refused: 403"
+    cluster = SimulatedCluster(a_launched_job()).run()
+    cluster.launchers.end("Failed", "SameFailure", said, {})
+    cluster.run()
+    assert cluster.settle().status.message == said
+
+
+def test_the_words_of_an_earlier_version_go() -> None:
+    cluster = SimulatedCluster(a_job()).run()
+    status = msgspec.structs.replace(cluster.status, message=f"all well; DELETE pod/mnist-worker-1 {REFUSED}")
+    assert without_earlier_words(status, "mnist").message == "all well"
+    assert without_earlier_words(status, "other").message == status.message
