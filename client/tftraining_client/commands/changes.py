@@ -72,8 +72,9 @@ async def delete(client: AsyncClient, names: Sequence[str], wait: bool, output: 
         say(resource_name(name) + ("" if output else " deleted"))
         return None
 
-    # One that is missing keeps no other one.
-    errors = [error for error in await asyncio.gather(*map(one, dict.fromkeys(names))) if error]
+    # One that is missing keeps no other one; what holds for all is told once.
+    found = await asyncio.gather(*map(one, dict.fromkeys(names)))
+    errors = list({str(error): error for error in found if error}.values())
     for error in errors[:-1]:
         note(str(error))
     if errors:
