@@ -17,12 +17,13 @@ KINDS = (STEP, ANEW, EPOCH, STORAGE)  # the best one first
 BATCH = 8
 FOLDS = 3
 PARTS = {"two-fits": 2, "one-line": 2, "folds": FOLDS}  # calls of `fit`; of other shapes 1
-POINTS = ("batch", "epoch_begin", "epoch_end", "validation")
+POINTS = ("batch", "epoch_begin", "epoch_end", "validation", "save")
 
 
 @dataclass(frozen=True)
 class Kill:
-    """Where a program kills itself: behind a batch, or at another point of an epoch. `part`: the fit or the fold."""
+    """Where a program kills itself: behind a batch, or at another point of an epoch. `part`: the fit or the fold.
+    "save": while weights are saved at the end of the epoch; not drawn."""
 
     epoch: int
     batch: int = 0

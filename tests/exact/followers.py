@@ -131,6 +131,23 @@ class Follow(Stateless):
         self.place, self.killer, self.part, self.scaled_at = place, killer, part, scaled_at
         self.epoch, self.began = 0, False
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        if any(kill.at == "save" for kill in self.killer.kills):
+            self.model.save_weights = self._torn(self.model.save_weights)
+
+    def _torn(self, save: Any) -> Any:
+        """Ends this process when half of the file is written."""
+
+        def save_weights(filepath: Any, **options: Any) -> None:
+            save(filepath, **options)
+            path = Path(filepath)
+            whole = path.read_bytes()
+            path.write_bytes(whole[: len(whole) // 2])
+            self.killer.at("save", self.part, self.epoch)
+            path.write_bytes(whole)
+
+        return save_weights
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self.epoch = epoch
         self.killer.at("epoch_begin", self.part, epoch)

@@ -62,6 +62,9 @@ GANGS_3 = [  # of Keras 3
         epochs=3,
         kills=(Kill(0, 12, member=1), Kill(2, at="epoch_begin")),
     ),
+    Cell(lib="keras", workers=2, callbacks=("checkpoint",), epochs=3, kills=(Kill(0, at="save"), Kill(1, at="save"))),
+    Cell(lib="keras", workers=2, epochs=3, kills=(Kill(0, at="save"), Kill(1, at="save"))),
+    Cell(lib="keras", workers=2, scaled_to=3, input="shuffled", callbacks=("csv",), epochs=3, kills=(Kill(1, 7),)),
 ]
 FOUND = [  # by campaigns
     Cell(input="generator", model="metric", callbacks=("lr", "own"), kills=(Kill(1, 12), Kill(2, 12))),
