@@ -562,8 +562,8 @@ def test_the_outcome_of_a_job_that_is_deleted_at_its_end_is_told(client: Client,
     timer = threading.Timer(2, lambda: job.fail_pod("job-worker-1", 1, "ValueError: boom"))
     timer.start()
     with pytest.raises(JobFailed, match="MaxRestartsExceeded"):
-        # No pod has this role: there is no kubelet to read logs from.
-        list(client.logs("job", follow=True, role="chief"))
+        # No pod is of this attempt: there is no kubelet to read logs from.
+        list(client.logs("job", follow=True, attempt=9))
     timer.join()
 
 
