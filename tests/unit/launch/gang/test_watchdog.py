@@ -77,6 +77,11 @@ def test_a_program_that_reports_nothing_is_never_said_to_train() -> None:
     told = gang_summary(chief)
     assert (told["phase"], told["reason"]) == ("Training", "NoStepYet")
     assert told["message"] == "all members running; no step reported yet"
+    for progress in ({"connecting": True}, {"updated": 1.0, "step": 0}):
+        chief.handle_frame("worker-0", heartbeat(1, 2000.0, **progress), 2000.0)
+        assert gang_summary(chief)["reason"] == "NoStepYet", progress
+    chief.handle_frame("worker-0", heartbeat(1, 2001.0, updated=1.0, step=1, first_step_time=0.1), 2001.0)
+    assert gang_summary(chief)["reason"] == "Training"
 
 
 def test_a_program_that_has_finished_or_loads_makes_no_step_and_is_no_news() -> None:

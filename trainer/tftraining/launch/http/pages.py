@@ -17,7 +17,6 @@ from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.progress import (
     Snapshot,
     fit_step,
-    is_silent,
     is_training,
     lost_steps,
     resumed_step,
@@ -30,7 +29,7 @@ from tftraining.launch.roles import is_outside_gang
 SLOW_START = "SlowStart"  # the reason of a gang that does not train at the start deadline, and has asked for none
 MOST_NAMES = 16  # of the members in a list that the operator shortens for people
 NO_STEP = "NoStep"  # the reason of a gang with members that have made no step for unusually long
-NO_STEP_YET = "NoStepYet"  # the reason of a gang whose programs have reported nothing
+NO_STEP_YET = "NoStepYet"  # the reason of a gang whose programs have reported no step, and run for a while
 START = "Start"  # the source of a round that has found neither a copy nor a checkpoint
 _COPIES = {MEMORY: "memory", PEER: "the memory of another member"}  # where a round has found its copy
 
@@ -181,7 +180,7 @@ def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
     incident = coordinator.last_incident
     if coordinator.no_step:
         return NO_STEP, coordinator.no_step
-    if all(is_silent(peer.progress) for peer in coordinator.membership.trainers):
+    if all(peer.progress.first_step_time is None for peer in coordinator.membership.trainers):
         before = "" if incident is None else f"{incident.message}; "
         return NO_STEP_YET, f"{before}{_training_members(coordinator)} running; no step reported yet"
     if incident is None:
