@@ -269,6 +269,42 @@ def test_the_client_works_where_an_event_loop_runs_and_leaves_nothing_behind(
     assert "tftraining-client" not in [thread.name for thread in threading.enumerate()]
 
 
+SCRIPTS = {
+    "the end of the script": "client = Client(kubeconfig=K, namespace=N)\nchanges = client.watch()\nnext(changes)",
+    "break": "with Client(kubeconfig=K, namespace=N) as client:\n"
+    "    lines, snapshots = client.logs('job', follow=True), client.snapshots('job')\n"
+    "    next(snapshots)\n"
+    "    for _ in client.watch():\n        break",
+    "a client that nobody keeps": "next(Client(kubeconfig=K, namespace=N).watch())",
+    "an exception": "with Client(kubeconfig=K, namespace=N) as client:\n"
+    "    snapshots = client.snapshots('job')\n    next(snapshots)\n    sys.exit(3)",
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_ends_quietly_whatever_it_leaves_open(
+    control_plane: ControlPlane, namespace: str, client: Client, script: str
+) -> None:
+    client.submit(minimal("job"))
+    names = f"K, N = {str(control_plane.kubeconfig)!r}, {namespace!r}\n"
+    text = f"import sys\nfrom tftraining_client import Client\n{names}{SCRIPTS[script]}"
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (3 if "exit" in SCRIPTS[script] else 0, "")
+
+
+def test_a_closed_client_says_so(control_plane: ControlPlane, namespace: str) -> None:
+    with Client(kubeconfig=str(control_plane.kubeconfig), namespace=namespace) as client:
+        client.submit(minimal("job"))
+        changes = client.watch()
+        next(changes)
+    client.close()
+    for use in (lambda: client.get("job"), lambda: next(client.watch()), lambda: next(changes)):
+        with pytest.raises(UserError, match="the client is closed: make a new one"):
+            use()
+
+
 def test_a_job_that_is_deleted_meanwhile_ends_the_wait(client: Client, namespace: str) -> None:
     client.submit(minimal("short"))
     timer = threading.Timer(1, lambda: client.delete("short"))

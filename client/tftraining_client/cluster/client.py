@@ -1,16 +1,15 @@
 """The client for programs without an event loop, and for notebooks, whose own loop is running already."""
 
-import asyncio
 import builtins
 import logging
-import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
-from concurrent.futures import CancelledError, Future, wait
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.cluster.loop_thread import LoopThread
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.snapshot import Snapshot
 from tftraining_client.cluster.submission import Submission
@@ -35,9 +34,9 @@ class Client:
         notify: Callable[[str], None] = logger.warning,
     ) -> None:
         self._client = AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace, notify=notify)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tftraining-client", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread(self._client.close)
+        # Called once: by `close`, with the client, or at the end of Python.
+        self._end = weakref.finalize(self, self._thread.close)
 
     def __enter__(self) -> Self:
         return self
@@ -49,13 +48,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connections and end the thread. The client cannot be used afterwards."""
-        if self._loop.is_closed():
-            return
-        self._call(self._loop.shutdown_asyncgens())
-        self._call(self._client.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        self._end()
 
     def submit(  # noqa: PLR0913  the options of `tftj submit`
         self,
@@ -152,25 +145,7 @@ class Client:
         return self._call(self._client.history(name, namespace=namespace))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        answer: Future[T] = Future()
-        tasks: list[asyncio.Task[T]] = []
-
-        def start() -> None:
-            tasks.append(self._loop.create_task(work))
-            tasks[0].add_done_callback(lambda task: _hand_over(task, answer))
-
-        def stop() -> None:
-            tasks[0].cancel()
-
-        self._loop.call_soon_threadsafe(start)
-        try:
-            return answer.result()
-        except BaseException:
-            # After Ctrl-C the request must not go on alone, and its generator can be closed only once it has ended.
-            if not answer.done():
-                self._loop.call_soon_threadsafe(stop)
-                wait([answer])
-            raise
+        return self._thread.call(work)
 
     def _iterate(self, items: AsyncGenerator[T, None]) -> Iterator[T]:
         end = object()
@@ -178,20 +153,9 @@ class Client:
         async def following() -> Any:
             return await anext(items, end)
 
+        self._thread.open(items)
         try:
             while (item := self._call(following())) is not end:
                 yield item
         finally:
-            # A generator may outlive the client.
-            if not self._loop.is_closed():
-                self._call(items.aclose())
-
-
-def _hand_over(task: asyncio.Task[T], answer: Future[T]) -> None:
-    """Give the result of the task to the thread that waits for the answer."""
-    if task.cancelled():
-        answer.set_exception(CancelledError())
-    elif (error := task.exception()) is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(task.result())
+            self._thread.close_generator(items)
