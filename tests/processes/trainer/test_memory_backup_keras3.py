@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 from tftraining.launch.in_user_process import call_site
+from tftraining.launch.in_user_process.keras_backup import Keras3Backup
 from tftraining.launch.in_user_process.memory_backup import (
     fit_hook,
     input_position,
@@ -277,6 +278,7 @@ def test_what_lies_beside_another_backup_is_not_used(job: Job) -> None:
     assert "no stored state" in job.report()["epochResumed"]
 
 
+@pytest.mark.slow_fault
 @pytest.mark.parametrize("make", [lambda: build(mirrored()), several])
 def test_a_new_model_gets_all_kept_variables(tmp_path: Path, make: Callable[[], Any]) -> None:
     """Each replica has moving statistics of its own; a second optimizer has not made a step yet."""
@@ -290,9 +292,26 @@ def test_a_new_model_gets_all_kept_variables(tmp_path: Path, make: Callable[[], 
     assert state_of(other) == state_of(model)
 
 
+@pytest.mark.slow_fault
 def test_the_kept_variables_of_another_model_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "kept.npz"
     with file.open("wb") as opened:
         kept_variables.KeptVariables(build()).write(opened)
     with pytest.raises(LookupError):
         kept_variables.restore(several(), str(file))
+
+
+@pytest.mark.slow_fault
+def test_an_end_of_an_earlier_version_is_restored_as_far_as_it_goes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model, other = build(), build()
+    model.fit(DATA.take(16).batch(8), verbose=0, shuffle=False)
+    model.save_weights(tmp_path / "final.weights.h5")
+    callback = keras.callbacks.BackupAndRestore(str(tmp_path))
+    callback.set_model(other)
+    Keras3Backup(callback).restore(str(tmp_path / "final"), 2)
+    own, kept = ([*each.weights, *each.optimizer.variables] for each in (other, model))
+    assert [each.numpy().tobytes() for each in own] == [each.numpy().tobytes() for each in kept]
+    assert other._initial_epoch == 2
+    assert "an earlier version has kept this end" in capfd.readouterr().err
