@@ -71,8 +71,9 @@ def _restarts(timeline: Timeline) -> str:
     if not number:
         return "none"
     shown = list(timeline.restarts.values())[-SHOWN_RESTARTS:]
-    lines = [f"{number}, {timeline.seconds_lost:.1f} s without training", *map(_restart, shown)]
-    return LINE.join(lines)
+    known = timeline.seconds_lost or any(each.get("alone") for each in shown)
+    seconds = f", {timeline.seconds_lost:.1f} s without training" if known else ""
+    return LINE.join([f"{number}{seconds}", *map(_restart, shown)])
 
 
 def _restart(restart: dict[str, Any]) -> str:

@@ -135,7 +135,8 @@ def test_the_summary_says_that_a_program_without_reports_began_again() -> None:
     timeline = Timeline()
     timeline.record_status(status("Training", 2, lastRestart={**RESUMED, **silent}), 1.0)
     line = summary("digits", Result(True, 1.0), timeline)[-1]
-    assert line.endswith("worker-1 was killed (SIGKILL), began again: the program reports no steps")
+    first = "  restarts  1\n            worker-1 was killed (SIGKILL)"
+    assert line == f"{first}, began again: the program reports no steps"
 
 
 def test_a_backup_that_was_made_is_told_though_the_training_has_ended() -> None:
@@ -277,7 +278,7 @@ def test_a_job_that_fails_while_it_waits_for_a_restart_tells_of_that() -> None:
     timeline = Timeline()
     message = "worker-1 did not connect within 5 s (spec.runPolicy.startDeadlineSeconds)"
     timeline.record_status(status("Failed", 1, message=message, lastRestart=RESTART), 9.0)
-    assert summary("digits", Result(False, 9.0), timeline)[1].startswith("  restarts  1, ")
+    assert summary("digits", Result(False, 9.0), timeline)[1].startswith("  restarts  1\n")
 
 
 def test_restarts_that_nobody_saw_are_counted() -> None:
