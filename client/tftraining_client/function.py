@@ -10,6 +10,7 @@ function. Its result is dropped: a training saves its results in TFTRAINING_DIR.
 """
 
 import functools
+import inspect
 import json
 import logging
 import re
@@ -52,7 +53,8 @@ Manifest = dict[str, Any]
 @dataclass(frozen=True)
 class Options:
     """How a function is run. `storage` is the name of a PersistentVolumeClaim, or a whole spec.storage; `code` a
-    directory that travels with the function; `spec` further fields of the job's spec. `context`, `kubeconfig` and
+    directory that travels with the function; `spec` further fields of the job's spec, merged into those of the
+    function: `spec={"template": …}` adds to its pod, whose container is `tensorflow`. `context`, `kubeconfig` and
     `namespace` are for a cluster, `workdir` is for `where="local"`."""
 
     workers: int = 2
@@ -282,8 +284,42 @@ def _handle(train: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str
         for text in left_out(directory):
             logging.getLogger(__name__).warning(text)
     package = pack_files({**beside, **function_files(train, args, named)})
+    _check_call(train, args, named)
     manifest = job_manifest(_job_name(train, options), options)
     return (ClusterHandle if options.where == "cluster" else LocalHandle)(manifest, package, options)
+
+
+def _check_call(train: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+    """UserError for a function whose call runs nothing, and for arguments that it does not take."""
+    kinds = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
+    name = getattr(train, "__name__", "the function")
+    # functools.partial is seen through by inspect.
+    if any(kind(train) for kind in kinds):
+        raise UserError(f"{name} is a coroutine or a generator: a call of it runs nothing; use a plain function")
+    try:
+        signature = inspect.signature(train)
+    except (TypeError, ValueError):  # of a function in C
+        return
+    try:
+        signature.bind(*args, **named)
+    except TypeError as error:
+        raise UserError(f"{name}{signature} cannot be called so: {error}") from error
+
+
+def merged(own: Any, given: Any) -> Any:
+    """The manifest with what is given over it: objects field by field, containers by their name."""
+    if isinstance(own, Mapping) and isinstance(given, Mapping):
+        return {**own, **{name: merged(own.get(name), value) for name, value in given.items()}}
+    if _are_named(own) and _are_named(given):
+        by_name = {each["name"]: each for each in own}
+        for each in given:
+            by_name[each["name"]] = merged(by_name.get(each["name"]), each)
+        return list(by_name.values())
+    return given
+
+
+def _are_named(items: Any) -> bool:
+    return isinstance(items, list) and all(isinstance(each, Mapping) and "name" in each for each in items)
 
 
 def job_manifest(name: str, options: Options) -> Manifest:
@@ -301,7 +337,7 @@ def job_manifest(name: str, options: Options) -> Manifest:
         "apiVersion": "tftraining.dev/v1",
         "kind": "TFTrainingJob",
         "metadata": metadata,
-        "spec": {**spec, **(options.spec or {})},
+        "spec": merged(spec, options.spec or {}),
     }
 
 

@@ -57,6 +57,36 @@ def test_another_python_is_refused_in_words(tmp_path: Path, monkeypatch: pytest.
     assert f"ImportError: the function was pickled by Python 3.9, but the image has Python {have}" in done.stderr
 
 
+async def coroutine() -> None: ...
+
+
+def generator() -> Any:
+    yield
+
+
+@pytest.mark.parametrize("nothing", [coroutine, generator, functools.partial(generator)])
+def test_a_function_whose_call_runs_nothing_is_refused(nothing: Any) -> None:
+    with pytest.raises(UserError, match="a coroutine or a generator: a call of it runs nothing"):
+        from_function(nothing)
+
+
+def test_arguments_that_the_function_does_not_take_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^train\(number: int.*cannot be called so: missing a required argument"):
+        from_function(train)
+    with pytest.raises(UserError, match="too many positional arguments"):
+        from_function(train, 1, 2)
+
+
+def test_a_pod_template_is_merged_into_that_of_the_function() -> None:
+    gpus = {"name": "tensorflow", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    pod = {"nodeSelector": {"gpu": "a"}, "containers": [gpus, {"name": "side", "image": "x"}]}
+    spec = job_manifest("a", Options(spec={"template": {"spec": pod}, "replicaSpecs": {"ps": {}}}))["spec"]
+    own, side = spec["template"]["spec"]["containers"]
+    assert own["command"] == ["python", "run_function.py"] and own["resources"] == gpus["resources"]
+    assert side == {"name": "side", "image": "x"} and spec["template"]["spec"]["nodeSelector"] == {"gpu": "a"}
+    assert spec["replicaSpecs"] == {"worker": {"replicas": 2}, "ps": {}}
+
+
 def test_what_cannot_be_pickled_is_named() -> None:
     with pytest.raises(UserError, match=r"the function waits cannot be sent .*: the variable LOCK \(lock\) cannot be"):
         from_function(waits)
