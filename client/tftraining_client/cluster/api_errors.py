@@ -18,6 +18,7 @@ _FORBIDDEN = re.compile(
     r'(?: in the namespace "(?P<namespace>[^"]*)")?'
 )
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
+_EXISTS = re.compile(rf'{PLURAL}\.{GROUP} "(?P<name>[^"]*)" already exists')
 _READING = ("get", "list", "watch")
 
 
@@ -41,6 +42,11 @@ def as_user_error(error: ApiError, server: str, context: str) -> UserError:
 def _refused(message: str) -> UserError:
     if lacking := _lacking_fields(message):
         return UserError(f"{OLDER_DEFINITION}: it lacks {', '.join(lacking)}; {UPGRADE}")
+    if found := _EXISTS.search(message):
+        return UserError(
+            f"job {found['name']} already exists: choose another name, or `tftj delete {found['name']}` first; its "
+            "files stay, and the new job resumes from its backup"
+        )
     return UserError(f"the API server refuses the request: {message}{_near(message)}")
 
 

@@ -80,6 +80,12 @@ FORBIDDEN = (
             'the API server refuses the request: strict decoding error: unknown field "spec.runPolcy"; did you mean '
             "spec.runPolicy?",
         ),
+        (
+            ApiError(409, "AlreadyExists", 'tftrainingjobs.tftraining.dev "mnist" already exists'),
+            UserError,
+            "job mnist already exists: choose another name, or `tftj delete mnist` first; its files stay, and the new "
+            "job resumes from its backup",
+        ),
         (ApiError(422, "Invalid", "spec: wrong"), UserError, "the API server refuses the request: spec: wrong"),
         (
             ApiError(502, "", "<html>\n  bad gateway\n</html>"),
