@@ -235,6 +235,7 @@ def _become(script: Path, output: int) -> None:
         os.dup2(output, number)
     os.closerange(3, 4096)
     os.chdir(script.parent)
+    tempfile.tempdir = str(script.parent)  # of AutoGraph's files, which a process that ends so does not remove
     os.environ.pop("TF_CONFIG", None)
     signal.alarm(SECONDS)
     code = 1
