@@ -219,5 +219,3 @@ else:
     fit_one(0)
 RESULT["files"] = files()
 PLACE.write("result", RESULT)
-if CELL.lib == "keras" and max(CELL.workers, CELL.scaled_to) > 1:
-    os._exit(0)  # on a busy machine TensorFlow may abort while a member of a gang is torn down (tensorflow issue 55250)

@@ -22,6 +22,7 @@ from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.creation_errors import KEY_GONE, asked_for_a_pod
 from tftraining_operator.plan.incident import Incident
 from tftraining_operator.plan.readiness import why_not_started
+from tftraining_operator.plan.refused_writes import CONDITION as CHANGE_REFUSED
 
 KEY_LOST = "KeyLost"
 
@@ -84,12 +85,13 @@ def _in_use(draft: Draft) -> bool:
 
 def _leaves_pod_group(context: Context, draft: Draft) -> bool:
     """Whether a suspension deletes the PodGroup now: with the pods; once more in the pass that tells they are gone, as
-    a crash may have come between; and again as long as that was refused. The message tells of a refusal before the
-    operator was started."""
+    a crash may have come between; and again as long as that was refused. The condition, or the message of an earlier
+    version, tells of a refusal before the operator was started."""
     if draft.status.phase != "Suspended":
         return False
     before = context.job.status.message or ""
-    told = f"{before} {' '.join(context.observed.refused_changes)}"
+    refused = context.job.status.condition(CHANGE_REFUSED)
+    told = f"{before} {refused and refused.message} {' '.join(context.observed.refused_changes)}"
     are_gone = not context.observed.replicas and before != draft.status.message and bool(draft.status.replicas)
     return bool(draft.step.delete_pods) or are_gone or "DELETE podgroup/" in told
 
