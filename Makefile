@@ -42,13 +42,13 @@ $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@touch $@
 
 lock:  ## Pin the Python dependencies again, with hashes.
-	@for extra in operator trainer trainer-cpu trainer-gpu client docs dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
+	@for extra in operator trainer trainer-cpu trainer-gpu client local plot docs dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
 	@echo uv | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt
 	@# Of kfp, which a test compiles a recipe with: its Kubernetes client is another one than ours.
 	@echo kfp | $(RUN)uv pip compile -q - --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements/kfp.txt
 	@printf 'cyclonedx-bom\npip-audit\n' | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements/audit.txt
 
-AUDITED := operator client trainer
+AUDITED := operator client local plot trainer
 AUDIT := build/audit
 audit: $(VENV)/installed  ## Known vulnerabilities of the locked packages (asks PyPI), and their bills of materials in build/sbom.
 	@$(RUN)uv venv -q --clear $(AUDIT) && $(RUN)uv pip install -q --python $(AUDIT) --require-hashes -r requirements/audit.txt

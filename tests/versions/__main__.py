@@ -60,7 +60,7 @@ def install(folder: Path, version: str, python: str) -> Path:
     chosen = [f"tensorflow-cpu=={tensorflow}.*", *([f"keras=={keras}.*"] if keras else [])]
     for arguments in (
         ["venv", "-q", "--python", python, str(folder)],
-        ["pip", "install", "-q", "-e", f"{REPOSITORY}[client]", *chosen, *PACKAGES],
+        ["pip", "install", "-q", "-e", f"{REPOSITORY}[client,local]", *chosen, *PACKAGES],
         # Without its dependency `tensorflow`, which would be a second one.
         ["pip", "install", "-q", "--no-deps", f"tf_keras=={tensorflow}.*"],
     ):

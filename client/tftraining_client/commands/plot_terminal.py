@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tftraining_client.commands.curves import Curve, Curves, number
+from tftraining_client.errors import UserError
 
 HEIGHT = 14
 NARROWEST = 30
@@ -19,7 +20,10 @@ def plot_lines(curves: Curves, width: int) -> list[str]:
 
 def _plot(curve: Curve, curves: Curves, width: int) -> list[str]:
     """One plot below its name."""
-    import plotext  # noqa: PLC0415  only this command needs it
+    try:
+        import plotext  # noqa: PLC0415  of an extra, as in plot_png.py
+    except ImportError:
+        raise UserError("the plot in the terminal needs plotext: pip install plotext (-o html does without)") from None
 
     plotext.terminal.limit(False, False)  # the width is that of the caller, also in a pipe
     figure = plotext.figure

@@ -9,15 +9,16 @@ of a pod template are in Kubernetes' OpenAPI description.
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.metadata import metadata_problems
 from tftraining_client.validation.pod_template import check_templates, template_findings
-from tftraining_client.validation.problems import InvalidManifest, rejected, undecodable
+from tftraining_client.validation.problems import InvalidManifest, NotInstalled, rejected, undecodable
 from tftraining_client.validation.rules import rule_problems
 from tftraining_client.validation.structure import Json, stored, structural_problems, unknown_fields
 
-__all__ = ["InvalidManifest", "check_templates", "template_findings", "validate"]
+__all__ = ["InvalidManifest", "NotInstalled", "check_templates", "template_findings", "validate"]
 
 
 def validate(manifest: Json) -> Json:
-    """Return the manifest as the API server stores it, with defaults. InvalidManifest with the API server's message."""
+    """Return the manifest as the API server stores it, with defaults. InvalidManifest with the API server's message.
+    NotInstalled without the packages of the extra `local`."""
     resource = custom_resource()
     unknown = unknown_fields(manifest, resource.schema)
     if unknown:

@@ -20,6 +20,16 @@ class InvalidManifest(UserError):
     """The problems of a manifest in the API server's words; one line each if there are several."""
 
 
+class NotInstalled(UserError):
+    """A package of the extra `local`, without which no manifest is validated on this machine."""
+
+    def __init__(self, package: str) -> None:
+        super().__init__(
+            f"a manifest cannot be validated here without {package}: pip install jsonschema cel-expr-python "
+            "(the extra local)"
+        )
+
+
 @dataclass(frozen=True)
 class Problem:
     """A field and its error. The CEL rules are evaluated only if no problem `blocks` them."""

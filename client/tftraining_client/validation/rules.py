@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from cel_expr_python import cel
-from cel_expr_python.ext import ext_optional, ext_strings
-
-from tftraining_client.validation.problems import Problem
+from tftraining_client.validation.problems import NotInstalled, Problem
 from tftraining_client.validation.structure import Json, path_of
 
 RULES = "x-kubernetes-validations"
@@ -49,7 +46,7 @@ def _problem(rule: Json, kind: str, path: str) -> Problem:
 def holds(rule: str, value: Any) -> bool:
     """Whether the rule allows the value; False if the evaluation fails."""
     result = compiled(rule).eval(data={"self": value})
-    return result.type() == cel.Type.BOOL and bool(result.value())
+    return result.type() == _cel().Type.BOOL and bool(result.value())
 
 
 @cache
@@ -60,5 +57,17 @@ def compiled(rule: str) -> Any:
 
 @cache
 def _environment() -> Any:
+    cel = _cel()
+    from cel_expr_python.ext import ext_optional, ext_strings  # noqa: PLC0415  with the package itself
+
     extensions = [ext_optional.ExtOptional(), ext_strings.ExtStrings()]
     return cel.NewEnv(variables={"self": cel.Type.DYN, "oldSelf": cel.Type.DYN}, extensions=extensions)
+
+
+def _cel() -> Any:
+    """The evaluator. NotInstalled where its extra is not: Alpine, for one, has no wheel of it."""
+    try:
+        from cel_expr_python import cel  # noqa: PLC0415  of an extra
+    except ImportError as error:
+        raise NotInstalled("cel-expr-python") from error
+    return cel

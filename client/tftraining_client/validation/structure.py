@@ -6,12 +6,13 @@
 import copy
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
-
-from jsonschema import Draft202012Validator, ValidationError
+from typing import TYPE_CHECKING, Any
 
 from tftraining_client.validation.crd import METADATA
-from tftraining_client.validation.problems import Problem
+from tftraining_client.validation.problems import NotInstalled, Problem
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 Json = dict[str, Any]
 
@@ -85,11 +86,15 @@ def _stored_object(value: Json, schema: Json) -> Json:
 
 def structural_problems(job: Json, schema: Json) -> list[Problem]:
     """The violations of the structural schema, sorted by field; then the duplicate members of sets."""
+    try:
+        from jsonschema import Draft202012Validator  # noqa: PLC0415  of an extra
+    except ImportError as error:
+        raise NotInstalled("jsonschema") from error
     found = [problem for error in Draft202012Validator(schema).iter_errors(job) for problem in _problems(error)]
     return sorted(found, key=str) + list(_duplicates(job, schema, ()))
 
 
-def _problems(error: ValidationError) -> list[Problem]:
+def _problems(error: "ValidationError") -> list[Problem]:
     field = path_of(error.absolute_path)
     limit: Any = error.validator_value
     value: Any = error.instance

@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 from tests.support.certificates import make_certificates
 from tests.support.client.tfjobs import FILES
 from tests.support.client.verbs import CLUSTER_VERBS
+from tests.support.repository import REPOSITORY
 from tests.unit.client.test_cluster_errors import KUBECONFIG
 from tftraining.launch.history import FILE, Series
 
@@ -87,6 +90,53 @@ def test_commands_work_also_for_a_user_without_a_home_directory(tmp_path: Path) 
     )
     assert done.returncode == 0, done.stderr
     assert "cannot reach the API server" in done.stderr and "Register-ArgumentCompleter" in done.stdout
+
+
+# What the extra `client` does not bring.
+OF_EXTRAS = """
+import sys
+for name in ("cel_expr_python", "jsonschema", "plotext", "matplotlib"):
+    sys.modules[name] = None
+"""
+
+
+def without_extras(text: str, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program with only the packages of the extra `client`."""
+    return subprocess.run(
+        [sys.executable, "-c", OF_EXTRAS + text, *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+
+def test_each_module_can_be_imported_with_the_extra_client_alone(tmp_path: Path) -> None:
+    done = without_extras(MODULES, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_only_local_validation_and_the_plots_need_another_extra(tmp_path: Path) -> None:
+    series = Series()
+    series.record(1, 1, 1.0, {"loss": 1.0})
+    (tmp_path / "job" / FILE).parent.mkdir(parents=True)
+    (tmp_path / "job" / FILE).write_text(json.dumps(series.cut().to_json()))
+    example = str(REPOSITORY / "examples" / "multi-worker-digits.yaml")
+    program = "from tftraining_client.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    missing = "a manifest cannot be validated here without jsonschema: pip install jsonschema cel-expr-python"
+
+    converted = without_extras(program, tmp_path, "convert", str(FILES[0]))
+    assert converted.returncode == 0 and "kind: TFTrainingJob" in converted.stdout
+    assert missing in converted.stderr and "the API server validates the converted job" in converted.stderr
+
+    said = {("run", example): missing, ("plot", "./job"): "needs plotext", ("plot", "./job", "-o", "png"): "matplotlib"}
+    for words, text in said.items():
+        done = without_extras(program, tmp_path, *words)
+        assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1) and text in done.stderr
+    assert without_extras(program, tmp_path, "plot", "./job", "-o", "html").returncode == 0
+
+
+def test_each_package_of_an_extra_is_needed_by_it_alone() -> None:
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = {name: {re.split(r"[>=<]", each)[0] for each in extras[name]} for name in ("client", "local", "plot")}
+    assert {"cel-expr-python", "jsonschema"} == named["local"] and {"matplotlib", "plotext"} == named["plot"]
+    assert not named["client"] & (named["local"] | named["plot"])
 
 
 def test_a_blocked_module_cannot_be_imported() -> None:
