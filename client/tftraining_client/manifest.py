@@ -56,6 +56,13 @@ def read_submission(path: str, wanted: str | None, notify: Notify) -> tuple[Json
     return job, [each for each in documents if is_config_map(each) and namespace_of(each) == namespace]
 
 
+def only_file(argument: str | None, option: str | None, verb: str) -> str:
+    """The file, which a command takes as its argument or by `-f`; UserError for none, and for two."""
+    if (argument is None) == (option is None):
+        raise UserError(f"{verb} takes one FILE, as its argument or by -f; see tftj {verb} --help")
+    return str(argument if option is None else option)
+
+
 def read_documents(path: str) -> list[Json]:
     """All objects of a file (`-`: standard input)."""
     return _documents(path, _text(path))

@@ -197,6 +197,13 @@ def test_a_file_is_submitted_with_its_config_maps(
     other = tftj(admin, "submit", "-f", str(write(program("2"), minimal("third"))), "-n", namespace)
     assert other.returncode == 2 and "ConfigMap program exists in namespace" in other.stderr
     assert [job.name for job in client.list()] == ["first", "second"]
+    options = ["--name", "renamed", "--workers", "3", "--set", "spec.runPolicy.suspend=true", "--env", "LEVEL=$(NONE)"]
+    changed = tftj(admin, "submit", str(write(program("1"), minimal("first"))), "-n", namespace, *options)
+    assert changed.stdout == "tftrainingjob.tftraining.dev/renamed created\n", changed.stderr
+    spec = client.get("renamed").raw["spec"]
+    assert (spec["replicaSpecs"]["worker"]["replicas"], spec["runPolicy"]["suspend"]) == (3, True)
+    assert spec["template"]["spec"]["containers"][0]["env"] == [{"name": "LEVEL", "value": "$$(NONE)"}]
+    client.delete("renamed", wait=True)
     elsewhere = minimal("fourth")
     elsewhere["metadata"]["namespace"] = "elsewhere"
     mixed = tftj(admin, "submit", "-f", str(write(elsewhere)), "-n", namespace)

@@ -45,7 +45,7 @@ class Submission:
         return str(named) if named else None
 
 
-def prepare(
+def prepare(  # noqa: PLR0913  each an option of submit
     manifest: Mapping[str, Any] | str | Path,
     notify: Callable[[str], None],
     *,
@@ -53,13 +53,16 @@ def prepare(
     code: str | Path | None = None,
     git: str | None = None,
     git_secret: str | None = None,
+    change: Callable[[Manifest], Manifest] = lambda job: job,
 ) -> Submission:
-    """The objects of a manifest or a file, with a directory (`code`) or a commit (`git`, URL@SHA) as its program."""
+    """The objects of a manifest or a file, with a directory (`code`) or a commit (`git`, URL@SHA) as its program.
+    `change` is made in the job first."""
     if code is not None and git is not None:
         raise UserError("a job has one program: use --code or --git")
     if git_secret is not None and git is None:
         raise UserError("--git-secret is for the repository of --git URL@SHA")
     raw, config_maps = _read(manifest, job, notify)
+    raw = change(raw)
     from tftraining_client.validation import template_findings  # noqa: PLC0415  only for a submission
 
     for each in template_findings(raw):

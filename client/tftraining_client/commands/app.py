@@ -144,6 +144,8 @@ ContextName = Annotated[str | None, typer.Option("--context", metavar="CONTEXT",
 Kubeconfig = Annotated[
     str | None, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig (default: KUBECONFIG, ~/.kube/config)")
 ]
+Manifest = Annotated[str | None, typer.Argument(metavar="FILE", help="manifest; - for standard input")]
+Filename = Annotated[str | None, typer.Option("--filename", "-f", metavar="FILE", help="the same, as kubectl takes it")]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="the jobs of all namespaces")]
 OutputFormat = Annotated[Output | None, typer.Option("--output", "-o", help="output format")]
 ObjectFormat = Annotated[ObjectOutput | None, typer.Option("--output", "-o", help="output format")]
@@ -180,8 +182,19 @@ def _list(
 
 @app.command("submit", help="Create a job from a file, with the ConfigMaps beside it.")
 def _submit(
-    file: Annotated[str, typer.Option("--filename", "-f", metavar="FILE", help="manifest; - for standard input")],
+    file: Manifest = None,
+    filename: Filename = None,
     job: Annotated[str | None, typer.Option("--job", metavar="NAME", help="the job, if the file has several")] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="name in place of the file's")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=0, metavar="N", help="number of workers")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="PATH=VALUE", help="set a field, such as spec.minReplicas=1; repeatable"),
+    ] = None,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME=VALUE", help="environment variable of every replica; repeatable"),
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="follow the job until it has ended")] = False,
     dry_run: Annotated[
         bool,
@@ -202,9 +215,14 @@ def _submit(
     if watch and (dry_run or output):
         raise UserError("--watch follows a job that is created: use it without --dry-run and --output")
     from tftraining_client.commands import submit
+    from tftraining_client.manifest import only_file
+    from tftraining_client.overrides import Overrides
 
+    path = only_file(file, filename, "submit")
+    program = submit.Program(code, git, git_secret)
+    overrides = Overrides(name, workers, tuple(settings or ()), tuple(env or ()))
     return _on_cluster(
-        lambda client: submit.submit(client, file, job, submit.Program(code, git, git_secret), watch, dry_run, output),
+        lambda client: submit.submit(client, path, job, program, overrides, watch, dry_run, output),
         context,
         kubeconfig,
         namespace,
@@ -426,9 +444,8 @@ def _top(
 
 @app.command("convert", help="Convert a TFJob of Kubeflow or Arena; a note for each difference is on standard error.")
 def _convert(
-    file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="manifest of a TFJob; - for standard input")
-    ] = None,
+    file: Manifest = None,
+    filename: Filename = None,
     from_cluster: Annotated[
         str | None, typer.Option("--from-cluster", metavar="NAME", help="a TFJob of the cluster instead of a file")
     ] = None,
@@ -447,13 +464,15 @@ def _convert(
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> Work:
-    if (file is None) == (from_cluster is None):
+    if (file is None and filename is None) == (from_cluster is None):
         raise UserError("convert takes a file, or --from-cluster NAME; see tftj convert --help")
     from tftraining_client.commands import convert
+    from tftraining_client.manifest import only_file
 
     choices = convert.chosen(entrypoint, gang_scheduler, storage)
-    if file is not None:
-        return lambda: convert.convert_file(file, choices, output)
+    if from_cluster is None:
+        path = only_file(file, filename, "convert")
+        return lambda: convert.convert_file(path, choices, output)
     name = str(from_cluster)
     return _on_cluster(
         lambda client: convert.convert_from_cluster(client, name, choices, output), context, kubeconfig, namespace

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import yaml
@@ -16,6 +17,7 @@ from tftraining_client.code.submission import needs_server_side_apply
 from tftraining_client.commands import status
 from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import hint, note, print_json, print_object, resource_name, say
+from tftraining_client.overrides import Overrides, with_variables
 
 SERVER_SIDE = (
     "the ConfigMap of the code is too large for the annotation of a plain kubectl apply: use "
@@ -32,17 +34,31 @@ class Program:
     git_secret: str | None = None
 
 
+def changed(overrides: Overrides, job: dict[str, Any]) -> dict[str, Any]:
+    """The job as the options change it."""
+    return with_variables(overrides.applied(job, note), overrides.variables)
+
+
 async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
     client: AsyncClient,
     file: str,
     name: str | None,
     program: Program,
+    overrides: Overrides,
     watch: bool,
     dry_run: bool,
     output: str | None,
 ) -> int:
     """Create the job of the file; the exit code, with `watch` that of `tftj status --watch`."""
-    submission = prepare(file, note, job=name, code=program.code, git=program.git, git_secret=program.git_secret)
+    submission = prepare(
+        file,
+        note,
+        job=name,
+        code=program.code,
+        git=program.git,
+        git_secret=program.git_secret,
+        change=partial(changed, overrides),
+    )
     for text in packed(submission.program, dry_run):
         note(text)
     with upload_progress() as progress:
@@ -59,7 +75,7 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
     if watch:
         client.use_namespace(job.namespace)
         return await status.show(client, job.name, watch=True, output=None)
-    hint(*(_without_dry_run(file, name, program) if dry_run else next_commands(job)))
+    hint(*(_without_dry_run(file, name, program, overrides) if dry_run else next_commands(job)))
     return 0
 
 
@@ -71,12 +87,13 @@ def packed(program: Package | None, listed: bool) -> Iterator[str]:
             yield f"  {path} ({size} bytes)"
 
 
-def _without_dry_run(file: str, name: str | None, program: Program) -> tuple[str, ...]:
+def _without_dry_run(file: str, name: str | None, program: Program, overrides: Overrides) -> tuple[str, ...]:
     """The command that creates the job; none if the file comes from another command."""
     if file == "-":
         return ()
     given = {"--job": name, "--code": program.code, "--git": program.git, "--git-secret": program.git_secret}
-    options = "".join(f" {option} {shlex.quote(value)}" for option, value in given.items() if value is not None)
+    words = (*((option, value) for option, value in given.items() if value is not None), *overrides.words())
+    options = "".join(f" {option} {shlex.quote(value)}" for option, value in words)
     return (f"submit -f {shlex.quote(file)}{options}",)
 
 

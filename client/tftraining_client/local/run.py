@@ -24,8 +24,8 @@ from tftraining_client.local.process_spec import Allocation, LocalJob, ProcessSp
 from tftraining_client.local.runner import Outcome, Runner, check_commands, check_sizes
 from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
-from tftraining_client.manifest import read_manifest, with_name
-from tftraining_client.set_option import with_set_options
+from tftraining_client.manifest import only_file, read_manifest, with_name
+from tftraining_client.overrides import Overrides
 from tftraining_client.validation import check_templates, validate
 
 WORKDIR = "training"
@@ -35,9 +35,12 @@ INTERRUPTED = "stopped; all processes of the job have ended. Run the same comman
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of `tftj run`."""
     add = parser.add_argument
-    add("manifest", help="file with a TFTrainingJob; - for standard input")
+    add("manifest", nargs="?", metavar="FILE", help="file with a TFTrainingJob; - for standard input")
+    add("--filename", "-f", metavar="FILE", help="the same, as kubectl takes it")
     add("--workdir", metavar="DIR", help=f"directory in place of spec.storage (default: {WORKDIR})")
     add("--job", metavar="NAME", help="name of the job to run, if the file has several")
+    add("--name", metavar="NAME", help="name in place of the file's")
+    add("--workers", type=int, metavar="N", help="number of workers")
     add("--code", metavar="DIR", help="directory with the program, copied for the run; as tftj submit --code")
     add(
         "--set",
@@ -59,8 +62,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped `tftj`. UserError for bad input."""
     messages: list[str] = []
-    manifest, config_maps = read_manifest(arguments.manifest, arguments.job, messages.append)
-    manifest = with_set_options(with_name(manifest), arguments.set, messages.append)
+    file = only_file(arguments.manifest, arguments.filename, "run")
+    overrides = Overrides(arguments.name, arguments.workers, tuple(arguments.set), tuple(arguments.env))
+    manifest, config_maps = read_manifest(file, arguments.job, messages.append)
+    manifest = with_name(overrides.applied(manifest, messages.append))
     if arguments.code is not None:
         manifest, config_maps = code.with_code(manifest, config_maps, arguments.code, messages.append)
     stored = validate(manifest)
@@ -75,7 +80,8 @@ def main(arguments: argparse.Namespace) -> int:
             "restartPolicy.mode Recreate is ignored: there are no pods here, so the launchers restart in place"
         )
     with _tidy_exit(), Ports() as ports, tempfile.TemporaryDirectory(prefix="tftj-") as scratch:
-        return asyncio.run(_run(local, arguments, ports, Path(scratch), messages))
+        options = arguments.kill, overrides.variables
+        return asyncio.run(_run(local, options, ports, Path(scratch), messages))
 
 
 @contextlib.contextmanager
@@ -93,11 +99,18 @@ def _tidy_exit() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-async def _run(local: LocalJob, arguments: argparse.Namespace, ports: Ports, scratch: Path, messages: list[str]) -> int:
+async def _run(
+    local: LocalJob,
+    options: tuple[list[str], Mapping[str, str]],
+    ports: Ports,
+    scratch: Path,
+    messages: list[str],
+) -> int:
+    asked, variables = options
     allocation = allocate(local, ports, scratch, memory_for_job())
     names = [str(replica) for replica in local.replicas]
-    kills = [parse_kill(each, names) for each in arguments.kill]
-    specs = prepare(local, allocation, dict(_variable(each) for each in arguments.env))
+    kills = [parse_kill(each, names) for each in asked]
+    specs = prepare(local, allocation, variables)
     since = time.time()
     runner = Runner(local, specs, allocation, make_screen(names))
     for note in messages:
@@ -167,13 +180,6 @@ def _is_used(directory: Path) -> bool:
         return any(not each.name.startswith(".") for each in directory.iterdir())
     except OSError:
         return False
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise UserError(f"--env {text}: must be NAME=VALUE")
-    return name, value
 
 
 def _make_directory(local: LocalJob) -> None:
