@@ -44,8 +44,8 @@ def merge_report(context: Context, draft: Draft) -> Draft:
     if report is None:
         return draft
     status = with_latest(_merged(context.job, before, report, context.now), report)
-    events = (*_restarted_in_place(context, before, status), *no_progress_events(before, status))
-    return draft.but(status=status).with_events(*events)
+    stands = no_progress_events(before, status) if report.reason in TOLD else ()
+    return draft.but(status=status).with_events(*_restarted_in_place(context, before, status), *stands)
 
 
 def _restarted_in_place(context: Context, before: Status, status: Status) -> tuple[Event, ...]:

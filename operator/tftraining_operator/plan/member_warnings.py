@@ -56,12 +56,6 @@ def why_members(report: Report | None) -> str:
     return "".join(f"; {each.text(report)} ({each.condition})" for each in found if report is not None)
 
 
-def with_warned_members(_: Context, draft: Draft) -> bool:
-    """Whether `warn_of_members` has something to do."""
-    report, status = draft.report, draft.status
-    return report is not None and any(each.members(report) or status.is_true(each.condition) for each in WARNINGS)
-
-
 def warn_of_members(context: Context, draft: Draft) -> Draft:
     """The draft with each condition and, once, its event where the launchers report such members."""
     for each in WARNINGS:

@@ -27,7 +27,7 @@ from tftraining_operator.plan.interrupted_deletions import finish_deletions
 from tftraining_operator.plan.keras import decide_keras
 from tftraining_operator.plan.kueue_pods import fail_held_pods
 from tftraining_operator.plan.launcher_report import merge_report
-from tftraining_operator.plan.member_warnings import warn_of_members, with_warned_members
+from tftraining_operator.plan.member_warnings import WARNINGS, warn_of_members
 from tftraining_operator.plan.memory_backup import (
     announce_backups,
     turn_off_after_oom,
@@ -136,6 +136,11 @@ def _writes_auxiliary_objects(context: Context, draft: Draft) -> bool:
     return context.job.spec is not None and bool(draft.step.create_pods or draft.step.delete_service or changes)
 
 
+def _with_warned_members(_: Context, draft: Draft) -> bool:
+    report, status = draft.report, draft.status
+    return report is not None and any(each.members(report) or status.is_true(each.condition) for each in WARNINGS)
+
+
 def _with_refused_writes(context: Context, draft: Draft) -> bool:
     return bool(context.observed.refused_changes) or draft.status.condition(CHANGE_REFUSED) is not None
 
@@ -166,7 +171,7 @@ ACTIVE = (
     Stage(warn_of_shared_storage, _with_shared_storage),
     Stage(warn_of_input, _with_unknown_input),
     Stage(announce_earlier_run, _with_first_report),
-    Stage(warn_of_members, with_warned_members),
+    Stage(warn_of_members, _with_warned_members),
     Stage(update_launchers, _with_launchers),
     Stage(replace_evaluator, _with_evaluator),
     Stage(remember_storage, _with_storage),

@@ -252,7 +252,7 @@ def test_a_reader_that_has_gone_is_no_traceback() -> None:
 )
 def test_a_stream_that_is_full_or_closed_is_no_traceback(command: str, redirection: str, code: int, said: str) -> None:
     done = subprocess.run(
-        ["sh", "-c", f"exec {sys.executable} -m tftraining_client {command} {redirection}"],
+        ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "tftraining_client", *command.split()],
         capture_output=True,
         text=True,
         check=False,
