@@ -164,6 +164,25 @@ def _run_locally(context: typer.Context) -> Work:
     return lambda: run_locally(["run", *context.args])
 
 
+@app.command("init", help="Print the manifest of a program; on a terminal and without PROGRAM, from a few questions.")
+def _init(
+    program: Annotated[
+        str | None, typer.Argument(metavar="PROGRAM", help="file of this directory, with its arguments, or a command")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="name of the job")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, metavar="N", help="number of workers")] = None,
+    image: Annotated[str | None, typer.Option("--image", metavar="IMAGE", help="image with TensorFlow")] = None,
+    claim: Annotated[
+        str | None,
+        typer.Option("--claim", metavar="NAME", help="PersistentVolumeClaim of the backups and results; - for none"),
+    ] = None,
+    gpus: Annotated[int | None, typer.Option("--gpus", min=0, metavar="N", help="GPUs of each worker")] = None,
+) -> Work:
+    from tftraining_client.commands import init
+
+    return lambda: init.init(init.Wanted(program, name, workers, image, claim, gpus))
+
+
 @app.command("list", help="List the jobs of a namespace.")
 def _list(
     all_namespaces: AllNamespaces = False,

@@ -20,7 +20,7 @@ OF_A_JOB = {
 }
 OTHERS = ("list", "submit", "convert", "doctor", "dashboard")
 CLUSTER_VERBS = (*OTHERS, *OF_A_JOB)
-WITHOUT_CLUSTER = ("run", "completion")
+WITHOUT_CLUSTER = ("run", "init", "completion")
 
 
 def words(verb: str, manifest: Path, job: str = JOB) -> list[str]:

@@ -53,8 +53,12 @@ def test_a_variable_goes_into_the_template_of_each_role_and_into_no_other_contai
     own = {"spec": {"containers": [{"name": "tensorflow", "image": "i"}, {"name": "beside", "image": "i"}]}}
     job["spec"]["replicaSpecs"]["worker"]["template"] = own
     with_variables(job, {"A": "1"})
-    assert container(job)["env"] == own["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
-    assert "env" not in own["spec"]["containers"][1]
+    given = {"env": [{"name": "A", "value": "1"}]}
+    assert container(job) == {**container(minimal()), **given}
+    assert own["spec"]["containers"] == [
+        {"name": "tensorflow", "image": "i", **given},
+        {"name": "beside", "image": "i"},
+    ]
 
 
 @pytest.mark.parametrize("broken", [{}, {"spec": None}, {"spec": {"template": [1], "replicaSpecs": "x"}}])
