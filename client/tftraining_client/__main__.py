@@ -15,6 +15,7 @@ from pathlib import Path, PurePath
 from tftraining_client.errors import JobFailed, UserError
 from tftraining_client.visible import visible
 
+CLUSTER_OPTIONS = ("-n", "--namespace", "--context", "--kubeconfig")
 GONE = (errno.EPIPE, errno.EIO)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 
@@ -52,6 +53,20 @@ def on_cluster(argv: Sequence[str]) -> int:
     collect_garbage()
     # A number after --help.
     return work() if callable(work) else int(work or 0)
+
+
+def command_first(argv: list[str]) -> list[str]:
+    """The arguments with the options of the cluster behind the command, as kubectl takes them before it, too."""
+    at = 0
+    while at < len(argv) and (argv[at] in CLUSTER_OPTIONS or _has_value(argv[at])):
+        at += 1 if _has_value(argv[at]) else 2
+    return [argv[at], *argv[:at], *argv[at + 1 :]] if 0 < at < len(argv) else argv
+
+
+def _has_value(word: str) -> bool:
+    """Whether the word is an option of the cluster with its value: --namespace=a, -na."""
+    option, equals, _ = word.partition("=")
+    return (bool(equals) and option in CLUSTER_OPTIONS) or (word.startswith("-n") and len(word) > 2)
 
 
 def _have_home() -> None:
@@ -99,7 +114,7 @@ def _have_streams() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = command_first(list(sys.argv[1:] if argv is None else argv))
     if argv is None:
         _have_streams()
         if arguments[:1] != ["run"]:

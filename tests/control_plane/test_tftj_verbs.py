@@ -316,6 +316,34 @@ def test_delete_takes_the_names_of_list_and_misses_none(
     assert tftj("list", "-n", namespace) == (0, "", f"tftj: no jobs in namespace {namespace}\n")
 
 
+def test_delete_takes_labels_a_file_or_all_and_never_two_of_them(
+    control_plane: ControlPlane, namespace: str, tftj: Spoken, tmp_path: Path
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        create_job(control_plane, namespace, name)
+    labels = {"metadata": {"labels": {"team": "x"}}}
+    control_plane.request("PATCH", f"{JOBS.format(namespace)}/a", labels, MERGE)
+
+    def left() -> list[str]:
+        return [each.partition("/")[2] for each in tftj("list", "-o", "name", "-n", namespace)[1].split()]
+
+    for wrong in ([], ["--all", "a"], ["-l", "team=x", "--all"], ["-l", ""]):
+        one_line(tftj("delete", *wrong, "-n", namespace), 2, "delete takes the names of jobs, or one of .*")
+    assert tftj("-n", namespace, "delete", "-l", "team=x")[0] == 0 and left() == ["b", "c", "d"]
+    assert tftj("delete", "-l", "team=x", "-n", namespace) == (0, "", "tftj: there is no such job\n")
+
+    file = tmp_path / "jobs.yaml"
+    elsewhere = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "elsewhere"}}
+    here = minimal("c")
+    here["metadata"]["namespace"] = namespace
+    file.write_text(yaml.safe_dump_all([elsewhere, here]))
+    one_line(tftj("delete", "-f", str(file), "-n", "default"), 2, f"the manifest is for namespace {namespace}, not .*")
+    assert tftj("delete", "-f", str(file))[0] == 0 and left() == ["b", "d"]
+    file.write_text(yaml.safe_dump(elsewhere))
+    one_line(tftj("delete", "-f", str(file)), 2, f"{file}: found no TFTrainingJob")
+    assert tftj(f"--namespace={namespace}", "delete", "--all")[0] == 0 and left() == []
+
+
 def test_a_role_that_may_get_and_not_list(
     control_plane: ControlPlane,
     namespace: str,

@@ -106,8 +106,7 @@ class AsyncClient:
             if isinstance(manifest, Submission)
             else prepare(manifest, self._notify, job=job, code=code, git=git, git_secret=git_secret)
         )
-        if submission.namespace and self._namespace not in (None, submission.namespace):
-            raise UserError(f"the manifest is for namespace {submission.namespace}, not for {self._namespace}")
+        self._check_namespace(submission.namespace)
         connection, namespace = await self.connection(), submission.namespace or await self.own_namespace()
 
         def watches(path: str, pod: str) -> tuple[Watch, Watch]:
@@ -426,8 +425,13 @@ class AsyncClient:
         )
 
     def use_namespace(self, namespace: str) -> None:
-        """Change the namespace of the client."""
+        """Take the namespace of a manifest. UserError if the client has another one."""
+        self._check_namespace(namespace)
         self._namespace = namespace
+
+    def _check_namespace(self, named: str | None) -> None:
+        if named and self._namespace not in (None, named):
+            raise UserError(f"the manifest is for namespace {named}, not for {self._namespace}")
 
     async def own_namespace(self) -> str:
         """The namespace of the client."""

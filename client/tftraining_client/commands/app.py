@@ -129,9 +129,9 @@ def plain_name(given: str) -> str:
     return name if slash and kind.lower() in KINDS else given
 
 
-def plain_names(given: list[str]) -> list[str]:
+def plain_names(given: list[str] | None) -> list[str]:
     """The names alone."""
-    return [plain_name(each) for each in given]
+    return [plain_name(each) for each in given or ()]
 
 
 JobName = Annotated[
@@ -366,17 +366,28 @@ def _scale(
 @app.command("delete", help="Delete jobs and their pods; files in the storage stay.")
 def _delete(
     jobs: Annotated[
-        list[str], typer.Argument(metavar="JOB...", help="names", autocompletion=complete_jobs, callback=plain_names)
-    ],
+        list[str] | None,
+        typer.Argument(metavar="JOB...", help="names", autocompletion=complete_jobs, callback=plain_names),
+    ] = None,
+    selector: Annotated[
+        str, typer.Option("--selector", "-l", metavar="LABELS", help="the jobs with these labels")
+    ] = "",
+    every: Annotated[bool, typer.Option("--all", help="all jobs of the namespace")] = False,
+    filename: Annotated[
+        str | None, typer.Option("--filename", "-f", metavar="FILE", help="the jobs of a file; its ConfigMaps stay")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="wait until the job is gone")] = True,
     output: Annotated[NameOutput | None, typer.Option("--output", "-o", help="output format")] = None,
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
 ) -> Work:
+    if sum(map(bool, (jobs, selector, every, filename))) != 1:
+        raise UserError("delete takes the names of jobs, or one of -l, --all and -f; see tftj delete --help")
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.delete(client, jobs, wait, output), context, kubeconfig, namespace)
+    meant = changes.Meant(tuple(jobs or ()), selector, filename)
+    return _on_cluster(lambda client: changes.delete(client, meant, wait, output), context, kubeconfig, namespace)
 
 
 @app.command("explain", help="Say why a job failed or does not train, and what to try.")

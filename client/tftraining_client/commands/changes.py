@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from tftraining_api.model.names import KIND
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import hint, note, print_object, resource_name, say
 from tftraining_client.errors import UserError
+from tftraining_client.manifest import read_documents
 
 
 async def wait(
@@ -61,8 +64,44 @@ async def scale(client: AsyncClient, name: str, replicas: int, output: str | Non
     return 0
 
 
-async def delete(client: AsyncClient, names: Sequence[str], wait: bool, output: str | None) -> int:
+@dataclass(frozen=True)
+class Meant:
+    """The jobs that are meant: by name, by labels or by a file; otherwise all."""
+
+    names: tuple[str, ...] = ()
+    selector: str = ""
+    file: str | None = None
+
+    async def jobs(self, client: AsyncClient) -> Sequence[str]:
+        """Their names. The client goes to the namespace of a file, as `submit` does."""
+        if self.names:
+            return self.names
+        if self.file is None:
+            return [job.name for job in await client.list(selector=self.selector)]
+        names, namespaces = jobs_of_file(self.file)
+        for namespace in namespaces:
+            client.use_namespace(namespace)
+        return names
+
+
+def jobs_of_file(file: str) -> tuple[list[str], list[str]]:
+    """The names of the jobs in a file, and the namespace that it names; UserError for several, and for no name."""
+    jobs = [each for each in read_documents(file) if each.get("kind") == KIND]
+    metadata = [each["metadata"] if isinstance(each.get("metadata"), dict) else {} for each in jobs]
+    names = [str(each["name"]) for each in metadata if each.get("name")]
+    if not jobs or len(names) < len(jobs):
+        raise UserError(f"{file}: {'a job has no name' if jobs else f'found no {KIND}'}")
+    namespaces = sorted({str(each.get("namespace") or "") for each in metadata})
+    if len(namespaces) > 1:
+        raise UserError(f"{file}: the jobs are in several namespaces: delete them by their names")
+    return names, [each for each in namespaces if each]
+
+
+async def delete(client: AsyncClient, meant: Meant, wait: bool, output: str | None) -> int:
     """Delete the jobs; the exit code."""
+    names = await meant.jobs(client)
+    if not names:
+        note("there is no such job")
 
     async def one(name: str) -> UserError | None:
         try:

@@ -11,7 +11,7 @@ from tests.support.control_plane.manifests import minimal
 from tests.support.repository import REPOSITORY
 from tests.unit.client.test_cluster_errors import KUBECONFIG
 from tftraining_client import errors
-from tftraining_client.__main__ import main
+from tftraining_client.__main__ import command_first, main
 from tftraining_client.commands.app import EPILOG, app
 
 PAGE = (REPOSITORY / "docs" / "tftj.md").read_text(encoding="utf-8")
@@ -80,3 +80,19 @@ def test_the_exit_codes_are_those_of_the_page_and_of_the_help() -> None:
     classes = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.UserError)]
     assert {each.exit_code for each in classes} | {0, 130, 141} == page
     assert {int(code) for code in re.findall(r"\d+", EPILOG)} == page
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("-n ns --context=a list -o json", "list -n ns --context=a -o json"),
+        ("-nns list", "list -nns"),
+        ("list -n ns", "list -n ns"),
+        ("-n ns", "-n ns"),
+        ("--version", "--version"),
+        ("--help list", "--help list"),
+        ("", ""),
+    ],
+)
+def test_the_options_of_the_cluster_may_stand_before_the_command(given: str, taken: str) -> None:
+    assert command_first(given.split()) == taken.split()
