@@ -168,13 +168,13 @@ chart-readme: $(VENV)/installed  ## Write the table of values into the chart's R
 cluster-up: $(VENV)/installed  ## Start the test cluster with the operator, and leave it running (OPERATOR=no: without it).
 	@$(RUN)python -m testbed up $(if $(filter no,$(OPERATOR)),--no-operator)
 
-cluster-down: $(VENV)/installed  ## Remove the test cluster and everything that it created, except caches.
+cluster-down: $(VENV)/installed  ## Remove the test cluster and everything that it created, models included, except caches.
 	@$(RUN)python -m testbed down
 
 demo: $(VENV)/installed  ## A training of two workers on this machine, one of them killed half-way: half a minute.
-	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
-	  $(RUN)tftj run examples/multi-worker-digits.yaml --kill worker-1@epoch=3 --workdir "$$folder" \
-	    --env TF_CPP_MIN_LOG_LEVEL=3
+	@# Its files stay for the commands that it names at its end, until the next demo, which must not resume from them.
+	@rm -rf build/demo
+	@$(RUN)tftj run examples/multi-worker-digits.yaml --kill worker-1@epoch=3 --workdir build/demo --env TF_CPP_MIN_LOG_LEVEL=3
 
 demo-cluster: $(VENV)/installed  ## The same on a real cluster (kind), with the operator.
 	@$(RUN)python -m testbed.demo

@@ -27,6 +27,7 @@ def _up(options: argparse.Namespace) -> None:
 
 
 def _down(_: argparse.Namespace) -> None:
+    say(f"removing the cluster {cluster.name()} and its storage, with the models and backups in it")
     removed = cluster.down()
     print(
         "\n".join(f"removed {each}" for each in removed) or f"nothing to remove: there is no cluster {cluster.name()}"

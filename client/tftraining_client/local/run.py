@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import sys
@@ -147,10 +148,19 @@ async def _conclude(local: LocalJob, runner: Runner, outcome: Outcome, scratch: 
         cleanup=await artifacts.clean(local, scratch),
         models=tuple(artifacts.models(local.directory, since)) if local.directory else (),
         directory=local.directory,
+        program=called(),
         has_history=local.directory is not None and (local.directory / history.FILE).exists(),
     )
     print("\n".join(["", *summary(local.job.key.name, result, runner.timeline)]), flush=True)
     return 0 if succeeded else 1
+
+
+def called() -> str:
+    """How a shell calls `tftj` again: an environment that is not active is not on its PATH."""
+    if shutil.which("tftj"):
+        return "tftj"
+    path = Path(sys.argv[0])
+    return shlex.quote(str(path)) if path.name == "tftj" else f"{shlex.quote(sys.executable)} -m tftraining_client"
 
 
 def _notes(local: LocalJob) -> list[str]:

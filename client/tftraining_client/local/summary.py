@@ -1,5 +1,6 @@
 """The summary of a run: its result, the progress, the restarts, the clean-up and the saved models. Pure."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a run. `reason` and `message` say why a run failed."""
+    """The result of a run. `reason` and `message` say why a run failed; `program` is how a shell calls `tftj`."""
 
     succeeded: bool
     seconds: float
@@ -27,6 +28,7 @@ class Result:
     models: tuple[Path, ...] = ()
     directory: Path | None = None
     has_history: bool = False
+    program: str = "tftj"
 
 
 def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
@@ -40,7 +42,7 @@ def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
         "cleanup": result.cleanup,
         "model": ", ".join(str(path) for path in result.models[:SHOWN_MODELS]),
         "directory": str(result.directory or ""),
-        "curves": f"tftj plot {result.directory}" if result.has_history else "",
+        "curves": f"{result.program} plot {shlex.quote(str(result.directory))}" if result.has_history else "",
     }
     return [f"{name}: {_how(result)}", *(f"  {what:<{WIDTH}}{text}" for what, text in rows.items() if text)]
 

@@ -4,6 +4,7 @@ to be stopped. After each of them no process and no file of the run is left."""
 import os
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def test_the_road_to_the_end(tmp_path: Path) -> None:
     assert re.search(r"^tftj     \| digits: 2 replicas on this machine, ", log)
     for line in ("worker-0 | begins after epoch 0", "worker-1 | begins after epoch 0"):
         assert line in log.splitlines()
-    head, trained, metrics, *rest = log.splitlines()[-8:]
+    head, trained, metrics, *rest, curves = log.splitlines()[-8:]
     assert re.fullmatch(r"digits: Succeeded in \d+\.\d s", head)
     assert re.fullmatch(r"  trained   epoch \d of 3, step \d+", trained)  # as it was seen last, on a busy machine
     assert re.fullmatch(r"  metrics   accuracy \d\.\d+, loss \d\.\d+", metrics)
@@ -34,8 +35,11 @@ def test_the_road_to_the_end(tmp_path: Path) -> None:
         "  cleanup   1 temporary save directory removed",
         f"  model     {run.job / 'model'}",
         f"  directory {run.job}",
-        f"  curves    tftj plot {run.job}",
     ]
+    plot = shlex.split(curves.removeprefix("  curves    "))
+    assert plot[-2:] == ["plot", str(run.job)]
+    shown = subprocess.run(plot, capture_output=True, text=True, check=False)
+    assert shown.returncode == 0 and "loss: " in shown.stdout, shown.stderr
     history = read_history(run.job)
     assert [point.epoch for point in history.metrics["loss"]][-1] == 3 and history.restarts == []
     assert not (run.job / "workertemp_1").exists()

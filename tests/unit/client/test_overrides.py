@@ -14,6 +14,7 @@ from tests.unit.client.test_cluster_errors import KUBECONFIG
 from tftraining_client.__main__ import main
 from tftraining_client.errors import UserError
 from tftraining_client.local.expansion import expand
+from tftraining_client.local.run import called
 from tftraining_client.overrides import Overrides, with_variables
 from tftraining_client.validation import validate
 
@@ -116,3 +117,15 @@ def test_each_command_takes_its_file_as_an_argument_and_by_an_option(
     for words in ([], [str(FILES[0]), "-f", str(FILES[0])]):
         assert main([verb, *words]) == 2
         assert f"{verb} takes " in capsys.readouterr().err
+
+
+def test_the_commands_at_the_end_of_a_run_work_where_tftj_is_not_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [".venv/bin/tftj", "run"])
+    assert called() == ".venv/bin/tftj"
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "__main__.py"), "run"])
+    assert called() == f"{sys.executable} -m tftraining_client"
+    (tmp_path / "tftj").touch(mode=0o755)
+    assert called() == "tftj"

@@ -54,6 +54,7 @@ KUBECTL = {
     "create": {"--type", "--from-file", "--from-literal", "--value", "--description"},
     "delete": set[str](),
     "describe": set[str](),
+    "drain": set[str](),
     "exec": {"--container", "-c", "-it"},
     "explain": {"--recursive"},
     "get": {"--output", "-o", "--watch", "-w", "--selector", "-l"},
