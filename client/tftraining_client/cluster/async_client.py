@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tftraining.launch.roles import ROLES
 from tftraining_api.kube.api import ApiError, Query
-from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, KIND, LABEL_JOB
+from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, CONTAINER, KIND, LABEL_JOB
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.api_errors import as_user_error, is_unknown_name, no_subresource, unknown_job
 from tftraining_client.cluster.awaited import check_possible, failure, parse_awaited
@@ -193,14 +193,18 @@ class AsyncClient:
         attempt: int | None = None,
         previous: bool = False,
         tail: int | None = None,
+        since: int | None = None,
+        container: str = CONTAINER,
     ) -> AsyncGenerator[LogLine, None]:
-        """The lines of all replicas, in the order of time.
+        """The lines of all replicas, in the order of time; with `since` those of the last seconds.
 
         With `follow` until the job has ended, over restarts and new pods; each line comes once. Raises JobFailed after
         the last line if the job has failed.
         """
         connection, namespace = await self.connection(), await self.own_namespace()
-        query = LogQuery(role, index, attempt, previous, tail)
+        if follow and container != CONTAINER:
+            raise UserError(f"only the container {CONTAINER} is followed: read {container} without --follow")
+        query = LogQuery(role, index, attempt, previous, tail, since, container)
         followed = FollowedJob(await self.get(name))
         with _translated(connection):
             if follow:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from tftraining_api.model.names import CONTAINER
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.loop_thread import LoopThread
 from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
@@ -92,13 +93,13 @@ class Client:
         attempt: int | None = None,
         previous: bool = False,
         tail: int | None = None,
+        since: int | None = None,
+        container: str = CONTAINER,
     ) -> Iterator[LogLine]:
-        """The lines of all replicas; with `follow` until the job has ended."""
-        return self._iterate(
-            self._client.logs(
-                name, follow=follow, role=role, index=index, attempt=attempt, previous=previous, tail=tail
-            )
-        )
+        """The lines of all replicas; with `follow` until the job has ended, with `since` those of the last seconds."""
+        wanted: dict[str, Any] = {"role": role, "index": index, "attempt": attempt, "previous": previous}
+        wanted |= {"tail": tail, "since": since, "container": container}
+        return self._iterate(self._client.logs(name, follow=follow, **wanted))
 
     def suspend(self, name: str) -> Job:
         """Delete the job's pods; the backups stay."""

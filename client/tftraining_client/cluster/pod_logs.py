@@ -32,6 +32,8 @@ class LogQuery:
     attempt: int | None = None
     previous: bool = False
     tail: int | None = None
+    since: int | None = None  # seconds
+    container: str = CONTAINER
 
     def selector(self, job: str) -> str:
         """The label selector of the pods."""
@@ -54,8 +56,9 @@ class LogQuery:
 
     def parameters(self) -> Query:
         """The parameters of the request for one pod's log."""
-        parameters = [("container", CONTAINER), ("timestamps", "true")]
+        parameters = [("container", self.container), ("timestamps", "true")]
         parameters += [("previous", "true")] if self.previous else []
+        parameters += [("sinceSeconds", str(self.since))] if self.since is not None else []
         return parameters + ([("tailLines", str(self.tail))] if self.tail is not None else [])
 
 
@@ -65,7 +68,9 @@ async def read_logs(api: Api, job: Job, query: LogQuery, notify: Notify) -> Asyn
     pods = [pod for raw in raws if (pod := Pod.of(raw)).role in ROLES and pod.is_of(job.uid)]
     if not pods:
         query.check(job)
-        notify(f"job {job.name} has no pods{' of that kind' if query != LogQuery(tail=query.tail) else ''} now")
+        notify(
+            f"job {job.name} has no pods{' of that kind' if query.selector(job.name) != LogQuery().selector(job.name) else ''} now"
+        )
     streams = [_PodLog(api, job.namespace, pod, query, notify).once() for pod in pods]
     heap: list[tuple[int, int, LogLine]] = []
     try:
@@ -105,7 +110,8 @@ class _PodLog:
 
     async def once(self) -> AsyncGenerator[LogLine, None]:
         """The log as it is now; nothing for a pod without one."""
-        if not self.pod.started and not self._query.previous:
+        # Of another container the API server knows whether it has begun: an init container ends before.
+        if self._query.container == CONTAINER and not self.pod.started and not self._query.previous:
             self._notify(f"{self.pod.replica} has not started: {self.pod.reason or self.pod.phase}")
             return
         try:
@@ -149,7 +155,7 @@ class _PodLog:
         since = self._position.since
         if since is None:
             return [*self._query.parameters(), ("follow", "true")]
-        parameters = replace(self._query, tail=None).parameters()
+        parameters = replace(self._query, tail=None, since=None).parameters()
         return [*parameters, ("follow", "true"), ("sinceTime", since)]
 
     async def _read(self, parameters: Query) -> AsyncGenerator[LogLine, None]:

@@ -7,6 +7,7 @@ broken pipe and Ctrl-C.
 # ruff: noqa: PLC0415, PLR0913, PLR0917  a parameter is an option
 import copy
 import enum
+import math
 import re
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
@@ -273,6 +274,14 @@ def _logs(
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="only pods of the attempt")] = None,
     previous: Annotated[bool, typer.Option("--previous", "-p", help="the previous containers of the pods")] = False,
     tail: Annotated[int | None, typer.Option("--tail", min=0, help="only the last lines of each replica")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="DURATION", help="only lines of the last 90s, 10m or 2h")
+    ] = None,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="the time before each line")] = False,
+    container: Annotated[
+        str,
+        typer.Option("--container", "-c", metavar="NAME", help="another container of the pods, or an init container"),
+    ] = "tensorflow",
     namespace: Namespace = None,
     context: ContextName = None,
     kubeconfig: Kubeconfig = None,
@@ -282,8 +291,9 @@ def _logs(
     from tftraining_client.commands import logs
 
     options = {"role": role.value if role else "", "index": index, "attempt": attempt, "tail": tail}
+    options |= {"container": container, "since": None if since is None else whole_seconds(since)}
     return _on_cluster(
-        lambda client: logs.print_logs(client, job, follow=follow, previous=previous, **options),
+        lambda client: logs.print_logs(client, job, follow=follow, timestamps=timestamps, previous=previous, **options),
         context,
         kubeconfig,
         namespace,
@@ -558,11 +568,16 @@ def only(every: typer.Typer, argv: Sequence[str]) -> typer.Typer:
     return found
 
 
-def parse_duration(text: str) -> float:
+def whole_seconds(text: str) -> int:
+    """The whole seconds of `--since`, of which the API server wants at least one."""
+    return max(1, math.ceil(parse_duration(text, "--since")))
+
+
+def parse_duration(text: str, option: str = "--timeout") -> float:
     """The seconds of `90`, `90s`, `10m`, `2h` or `1h30m`; UserError for anything else."""
     found = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?", text)
     if not text or found is None:
-        raise UserError(f"--timeout {text}: must be a duration such as 90s, 10m or 2h")
+        raise UserError(f"{option} {text}: must be a duration such as 90s, 10m or 2h")
     hours, minutes, seconds = (float(each or 0) for each in found.groups())
     return hours * 3600 + minutes * 60 + seconds
 

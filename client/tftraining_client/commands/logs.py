@@ -2,9 +2,11 @@
 
 import sys
 from contextlib import aclosing
+from datetime import UTC, datetime
 from typing import Any
 
 from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.cluster.log_position import SECOND
 from tftraining_client.cluster.models import LogLine
 from tftraining_client.commands.output import hint, is_coloured
 from tftraining_client.visible import visible_log_line
@@ -13,16 +15,22 @@ from tftraining_client.visible import visible_log_line
 COLOURS = (36, 35, 32, 33, 34, 91)
 
 
-async def print_logs(client: AsyncClient, name: str, *, follow: bool, **options: Any) -> int:
+async def print_logs(client: AsyncClient, name: str, *, follow: bool, timestamps: bool = False, **options: Any) -> int:
     """Print the logs; the exit code. A job that fails while it is followed is a JobFailed."""
     prefixes, shown = Prefixes(is_coloured()), visible_log_line if sys.stdout.isatty() else str
     async with aclosing(client.logs(name, follow=follow, **options)) as lines:
         async for line in lines:
-            sys.stdout.write(f"{prefixes.of(line)}{shown(line.text)}\n")
+            sys.stdout.write(f"{prefixes.of(line)}{stamp(line) if timestamps else ''}{shown(line.text)}\n")
             if follow:
                 sys.stdout.flush()
     hint(*((f"status {name}", f"plot {name}") if follow else (f"logs {name} --follow", f"explain {name}")))
     return 0
+
+
+def stamp(line: LogLine) -> str:
+    """The time of the line as kubectl writes it."""
+    seconds, nanoseconds = divmod(line.time, SECOND)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{nanoseconds:09d}Z "
 
 
 class Prefixes:

@@ -15,7 +15,7 @@ from tftraining_client import ApiUnavailable, JobEnded, JobFailed, NoCustomResou
 from tftraining_client.__main__ import main
 from tftraining_client.cluster.api_errors import as_user_error, unknown_job
 from tftraining_client.cluster.awaited import check_possible, parse_awaited
-from tftraining_client.commands.app import parse_duration
+from tftraining_client.commands.app import parse_duration, whole_seconds
 from tftraining_client.commands.doctor import (
     Check,
     check_lines,
@@ -147,6 +147,12 @@ def test_a_wrong_state_is_told(text: str) -> None:
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1h30m5s", 5405)])
 def test_a_duration(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
+
+
+def test_the_log_of_a_moment_is_that_of_a_second() -> None:
+    assert (whole_seconds("0.2"), whole_seconds("1.5m")) == (1, 90)
+    with pytest.raises(UserError, match="--since 1d: must be a duration"):
+        whole_seconds("1d")
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1d", "s"])

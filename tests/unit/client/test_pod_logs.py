@@ -17,6 +17,7 @@ from tftraining_client.cluster.log_position import LogPosition, parse_line
 from tftraining_client.cluster.models import Job, LogLine, Pod
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, read_logs
 from tftraining_client.cluster.watching import Change, Watch
+from tftraining_client.commands.logs import stamp
 from tftraining_client.errors import JobDeleted
 
 STAMP = "2026-01-02T03:04:{:02d}.{}Z {}"
@@ -86,10 +87,11 @@ class Following:
         self.jobs, self.pods = ScriptedWatch(), ScriptedWatch()
         self.notices: list[str] = []
         self.followed = FollowedJob(Job.of(job()))
+        self.query = LogQuery()
 
     def lines(self) -> AsyncGenerator[LogLine, None]:
         watches = (cast(Watch, self.jobs), cast(Watch, self.pods))
-        return Follower(cast(Api, self.api), self.followed, LogQuery(), self.notices.append, *watches).lines()
+        return Follower(cast(Api, self.api), self.followed, self.query, self.notices.append, *watches).lines()
 
     async def run(self) -> list[str]:
         async with asyncio.timeout(20):
@@ -122,6 +124,26 @@ async def test_lines_are_merged_by_time() -> None:
         ("worker-1", "d"),
     ]
     assert api.asked[0] == {"container": "tensorflow", "timestamps": "true", "tailLines": "2"}
+
+
+async def test_another_container_is_read_from_then_on_also_before_the_program_has_started() -> None:
+    waiting = pod(0)
+    waiting["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "PodInitializing"}}
+    api = ScriptedApi([waiting])
+    api.scripts = {"job-worker-0": [[at(1, "a")]]}
+    lines = read_logs(cast(Api, api), Job.of(job()), LogQuery(since=90, container="fetch"), print)
+    assert [(stamp(line), line.text) async for line in lines] == [("2026-01-02T03:04:01.500000000Z ", "a")]
+    assert api.asked == [{"container": "fetch", "timestamps": "true", "sinceSeconds": "90"}]
+
+
+async def test_a_log_that_is_opened_again_goes_on_at_its_line_and_not_at_the_option() -> None:
+    following = Following()
+    following.query = LogQuery(since=90)
+    following.api.scripts = {"job-worker-0": [[at(1, "a"), BROKEN], [at(1, "a"), at(2, "b")]]}
+    ended(following, pod(0, "terminated"))
+    assert await following.run() == ["worker-0: a", "worker-0: b"]
+    first, again = following.api.asked
+    assert first["sinceSeconds"] == "90" and "sinceTime" in again and "sinceSeconds" not in again
 
 
 async def test_a_pod_that_has_not_started_is_named() -> None:
