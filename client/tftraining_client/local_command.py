@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tftraining_client.local import run
+from tftraining_client.manifest import only_file
 
 
 class _Parser(argparse.ArgumentParser):
@@ -14,11 +15,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments, `run` included; for invalid ones, SystemExit(2) after one line."""
+    """Parse the arguments, `run` included; for invalid ones, SystemExit(2) after one line, or UserError."""
     parser = _Parser(prog="tftj", description="Run TFTrainingJobs from the command line.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # An abbreviated option would become ambiguous with the next option of that beginning; the other commands have none.
     local = commands.add_parser("run", help="run a job on this machine, without a cluster", allow_abbrev=False)
     run.add_arguments(local)
     local.set_defaults(main=run.main)
-    return parser.parse_args(argv)
+    arguments = parser.parse_args(argv)
+    arguments.file = only_file(arguments.manifest, arguments.filename, "run")
+    return arguments

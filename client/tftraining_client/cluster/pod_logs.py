@@ -68,9 +68,8 @@ async def read_logs(api: Api, job: Job, query: LogQuery, notify: Notify) -> Asyn
     pods = [pod for raw in raws if (pod := Pod.of(raw)).role in ROLES and pod.is_of(job.uid)]
     if not pods:
         query.check(job)
-        notify(
-            f"job {job.name} has no pods{' of that kind' if query.selector(job.name) != LogQuery().selector(job.name) else ''} now"
-        )
+        selected = query.selector(job.name) != LogQuery().selector(job.name)
+        notify(f"job {job.name} has no pods{' of that kind' if selected else ''} now")
     streams = [_PodLog(api, job.namespace, pod, query, notify).once() for pod in pods]
     heap: list[tuple[int, int, LogLine]] = []
     try:

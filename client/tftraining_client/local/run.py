@@ -25,7 +25,7 @@ from tftraining_client.local.process_spec import Allocation, LocalJob, ProcessSp
 from tftraining_client.local.runner import Outcome, Runner, check_commands, check_sizes
 from tftraining_client.local.screen import make_screen
 from tftraining_client.local.summary import Result, summary
-from tftraining_client.manifest import only_file, read_manifest, with_name
+from tftraining_client.manifest import read_manifest, with_name
 from tftraining_client.overrides import Overrides
 from tftraining_client.validation import check_templates, validate
 
@@ -63,9 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped `tftj`. UserError for bad input."""
     messages: list[str] = []
-    file = only_file(arguments.manifest, arguments.filename, "run")
     overrides = Overrides(arguments.name, arguments.workers, tuple(arguments.set), tuple(arguments.env))
-    manifest, config_maps = read_manifest(file, arguments.job, messages.append)
+    manifest, config_maps = read_manifest(arguments.file, arguments.job, messages.append)
     manifest = with_name(overrides.applied(manifest, messages.append))
     if arguments.code is not None:
         manifest, config_maps = code.with_code(manifest, config_maps, arguments.code, messages.append)
