@@ -96,12 +96,12 @@ def test_progress_and_restarts_in_place_are_told(
 ) -> None:
     name = 'tftraining_restarts_total{charged="true",mode="InPlace",reason="Killed"}'
     before = operator.metric(name), operator.metric("tftraining_recovery_seconds_count")
-    progress = {"epoch": 3, "epochs": 10, "step": 170, "stepsPerSecond": 9.5, "metrics": {"loss": 0.5}}
+    progress = {"epoch": 3, "epochs": 10, "step": 170, "stepsPerSecond": 9.5, "metrics": {"loss": 0.5}, "fit": 2}
     launcher.say(progress={**progress, "updatedTime": now()})
     job = new_job(**IN_PLACE)
     old = {each: pod["metadata"]["uid"] for each, pod in train(job, launcher).items()}
     status = wait_until(lambda: job.status() if "progress" in job.status() else None, "the progress") or {}
-    assert status["progress"]["display"] == "epoch 3/10"
+    assert (status["progress"]["display"], status["progress"]["fit"]) == ("epoch 3/10", 2)
 
     launcher.say(
         round=2,

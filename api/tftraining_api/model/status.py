@@ -143,7 +143,7 @@ class Backup(Frozen, frozen=True):
 
 class Progress(Frozen, frozen=True):
     """The training's progress. `backup_reason` tells why there are no backups in memory, or why a restart
-    does not resume exactly at the step."""
+    does not resume exactly at the step. `fit` is the number of the program's `fit` to which epochs and steps belong."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -156,6 +156,7 @@ class Progress(Frozen, frozen=True):
     display: str | None = None
     backup: Backup | None = None
     backup_reason: str | None = None
+    fit: int | None = None
 
 
 class RestartMark(Frozen, frozen=True):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text
+from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text, which_fit
 
 SHOWN_RESTARTS = 10
 SHOWN_MODELS = 3
@@ -57,8 +57,8 @@ def _trained(progress: dict[str, Any]) -> str:
     if progress.get("epoch") is None:
         return f"step {progress['step']}" if progress.get("step") is not None else ""
     epochs = f" of {progress['epochs']}" if progress.get("epochs") else ""
-    step = f", step {progress['step']}" if progress.get("step") is not None else ""
-    return f"epoch {progress['epoch']}{epochs}{step}"
+    step = [f"step {progress['step']}"] if progress.get("step") is not None else []
+    return ", ".join([*which_fit(progress), f"epoch {progress['epoch']}{epochs}", *step])
 
 
 def progress_end(progress: dict[str, Any]) -> str:

@@ -203,7 +203,7 @@ def known_progress(before: dict[str, Any], reported: dict[str, Any] | None) -> d
 
 def progress_text(progress: dict[str, Any]) -> str:
     """`epoch 3/10, step 140/700, 56.1 steps/s, accuracy 0.9102, loss 0.3012`, as far as reported."""
-    parts = []
+    parts = which_fit(progress)
     epoch, epochs = progress.get("epoch"), progress.get("epochs")
     if epoch is not None:
         parts.append(f"epoch {epoch}/{epochs}" if epochs else f"epoch {epoch}")
@@ -213,6 +213,11 @@ def progress_text(progress: dict[str, Any]) -> str:
     if progress.get("stepsPerSecond"):
         parts.append(f"{progress['stepsPerSecond']:.1f} steps/s")
     return ", ".join([*parts, *([text] if (text := metrics_text(progress)) else [])])
+
+
+def which_fit(progress: dict[str, Any]) -> list[str]:
+    """`fit 4` for a program that has called `fit` so often; empty for the first."""
+    return [f"fit {progress['fit']}"] if (progress.get("fit") or 0) > 1 else []
 
 
 def metrics_text(progress: dict[str, Any]) -> str:

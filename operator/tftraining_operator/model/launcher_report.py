@@ -101,7 +101,8 @@ class ReportedFailure(Frozen, frozen=True):
 
 class ReportedProgress(Frozen, frozen=True):
     """The training's progress. `first_epoch` and `first_step` are the progress at the start of the programs;
-    `checkpoint` is the step of the newest known checkpoint."""
+    `checkpoint` is the step of the newest known checkpoint, `fit` the number of the present `fit`; older launchers tell
+    none."""
 
     epoch: Count | None = None
     epochs: Count | None = None
@@ -113,6 +114,7 @@ class ReportedProgress(Frozen, frozen=True):
     steps_per_second: Seconds | None = None
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     updated_time: Time | None = None
+    fit: Count | None = None
 
     def progress(self) -> Progress:
         """The progress as a field of the status, without metrics that are not finite (NaN)."""
@@ -129,6 +131,7 @@ class ReportedProgress(Frozen, frozen=True):
             metrics=dict(known[:MOST_METRICS]),
             updated_time=self.updated_time,
             display=self._display(),
+            fit=self.fit or None,
         )
 
     def _display(self) -> str | None:

@@ -159,14 +159,20 @@ def _with_backup(status: Status, report: Report) -> Status:
 
 def with_reported(status: Status, reported: ReportedProgress) -> Status:
     """The status with that progress. A restarted program reports only steps until it begins an epoch, and metrics at
-    the end of an epoch: until then the status keeps the values of before."""
+    the end of an epoch: until then the status keeps the values of before, unless they are those of another `fit`."""
     old, new = status.progress or Progress(), reported.progress()
     if new.epoch is None and old.epoch is not None:
         new = msgspec.structs.replace(new, epoch=old.epoch, epochs=new.epochs or old.epochs, display=old.display)
     saved = old.checkpoint if new.checkpoint is None else new.checkpoint
     kept = {"backup": old.backup, "backup_reason": old.backup_reason}
-    new = msgspec.structs.replace(new, metrics=new.metrics or old.metrics, checkpoint=saved, **kept)
+    metrics = {} if other_fit(old.fit, new.fit) else old.metrics
+    new = msgspec.structs.replace(new, metrics=new.metrics or metrics, checkpoint=saved, **kept)
     return msgspec.structs.replace(status, progress=new)
+
+
+def other_fit(one: int | None, other: int | None) -> bool:
+    """Whether these are numbers of two calls of `fit`."""
+    return None not in (one, other) and one != other
 
 
 def _merged_record(

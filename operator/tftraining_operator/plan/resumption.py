@@ -15,10 +15,12 @@ from tftraining_api.model.status import LastRestart, Progress, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedProgress
 from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.launcher_report import other_fit
 from tftraining_operator.plan.messages import lost_work, resumed, resumption
 from tftraining_operator.plan.step import Event
 
 EARLIER_RUN = "EarlierRun"
+AFTER_SUSPENSION = ", after the suspension"
 
 
 def with_place(status: Status, before: Progress | None, report: Report | None, now: datetime) -> Status:
@@ -35,8 +37,19 @@ def with_place(status: Status, before: Progress | None, report: Report | None, n
         last = _with_lost(_at(last, began), before, began)
         return _with_resumed(msgspec.structs.replace(status, last_restart=last), last, "", now)
     if last is None and status.attempt > 1:
-        return _with_resumed(status, _at(LastRestart(time=now), began), ", after the suspension", now)
+        return _after_suspension(status, before, began, now)
     return status
+
+
+def _after_suspension(status: Status, before: Progress | None, began: ReportedProgress, now: datetime) -> Status:
+    """The status with the place, and with the steps lost: they are known while the progress is that of the pods before
+    the suspension, and stay."""
+    record, told = _at(LastRestart(time=now), began), status.condition("Resumed")
+    if before is not None and before.updated_time and status.start_time and before.updated_time < status.start_time:
+        record = _with_lost(record, before, began)
+    elif told is not None and told.message.startswith(resumption(record) + AFTER_SUSPENSION):
+        return status
+    return _with_resumed(status, record, AFTER_SUSPENSION, now)
 
 
 def announce_earlier_run(context: Context, draft: Draft) -> Draft:
@@ -78,8 +91,9 @@ def _at(last: LastRestart, began: ReportedProgress) -> LastRestart:
 
 
 def _with_lost(last: LastRestart, before: Progress | None, began: ReportedProgress) -> LastRestart:
-    """The record with the steps between the earlier pods' last reported one and the first of the new pods."""
-    if before is None or before.step is None or began.first_step is None:
+    """The record with the steps between the earlier pods' last reported one and the first of the new pods. Each `fit`
+    counts its own: those of two are not compared."""
+    if before is None or before.step is None or began.first_step is None or other_fit(before.fit, began.fit):
         return last
     steps, rate = max(0, before.step - began.first_step), before.steps_per_second
     seconds = round(steps / rate, 2) if rate else None

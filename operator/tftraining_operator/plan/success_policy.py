@@ -11,7 +11,7 @@ from tftraining_api.model.job import Problem
 from tftraining_api.model.names import CONTAINER
 from tftraining_api.model.spec import JobSpec
 from tftraining_api.model.status import Failure, Status
-from tftraining_operator.model.launcher_report import ReportedResult
+from tftraining_operator.model.launcher_report import ReportedProgress, ReportedResult
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail, succeed
@@ -25,9 +25,10 @@ def check_success(context: Context, draft: Draft) -> Draft:
     """End the job when the replicas that spec.successPolicy names have finished."""
     if not has_succeeded(context.spec, draft.gang):
         return draft
-    gang, status = draft.gang, _last_progress(draft.gang, draft.status)
+    gang, last = draft.gang, _last_progress(draft.gang)
+    status = draft.status if last is None else with_reported(draft.status, last)
     status = msgspec.structs.replace(status, replicas=count(gang, status.replicas), ready=gang.ready)
-    return succeed(context, draft.but(status=status), _why(context.spec, gang))
+    return succeed(context, draft.but(status=status), _why(context.spec, gang, last))
 
 
 def has_succeeded(spec: JobSpec, gang: Gang) -> bool:
@@ -49,10 +50,16 @@ def check_launcher_result(context: Context, draft: Draft) -> Draft:
     return draft
 
 
-def _why(spec: JobSpec, gang: Gang) -> Problem:
+def _why(spec: JobSpec, gang: Gang, last: ReportedProgress | None) -> Problem:
     if spec.success_policy == "AllWorkers":
-        return Problem("AllWorkersSucceeded", "every chief and worker has succeeded")
-    return Problem("ChiefSucceeded", f"{gang.wanted[0]} (the chief) has succeeded")
+        return Problem("AllWorkersSucceeded", "every chief and worker has succeeded" + _early(last))
+    return Problem("ChiefSucceeded", f"{gang.wanted[0]} (the chief) has succeeded" + _early(last))
+
+
+def _early(last: ReportedProgress | None) -> str:
+    """A clause for a program that has ended the training in an earlier epoch than its last one; "" for no such."""
+    epoch, epochs = (last.epoch or 0, last.epochs or 0) if last is not None else (0, 0)
+    return f"; the program ended the training early, in epoch {epoch} of {epochs}" if 0 < epoch < epochs else ""
 
 
 def _failed(gang: Gang) -> Pod | None:
@@ -78,11 +85,10 @@ def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]
     return status, Problem(reason, message)
 
 
-def _last_progress(gang: Gang, status: Status) -> Status:
-    """The status with the progress that the launchers left with their result: the chief's, if its pod has ended."""
+def _last_progress(gang: Gang) -> ReportedProgress | None:
+    """The progress that the launchers left with their result: the chief's, if its pod has ended."""
     found = sorted(_results(gang), key=lambda each: each[0] is not gang.chief)
-    last = next((result.progress for _, result in found if result.progress is not None), None)
-    return status if last is None else with_reported(status, last)
+    return next((result.progress for _, result in found if result.progress is not None), None)
 
 
 def _without_python(spec: JobSpec, gang: Gang) -> Problem | None:

@@ -147,6 +147,14 @@ def test_a_backup_that_was_made_is_told_though_the_training_has_ended() -> None:
     assert told_last == "  backups   in memory, last seen at step 90, 4.0 MB in each member"
 
 
+@pytest.mark.parametrize(("fit", "words"), [(4, "fit 4, "), (1, ""), (None, "")])
+def test_progress_and_summary_say_which_fit_of_several_it_is(fit: int | None, words: str) -> None:
+    timeline = Timeline()
+    timeline.record_result({"progress": {"epoch": 2, "epochs": 2, "step": 40, "fit": fit}})
+    assert f"  trained   {words}epoch 2 of 2, step 40" in summary("digits", Result(True, 1.0), timeline)
+    assert progress_text(timeline.progress) == f"{words}epoch 2/2, step 40"
+
+
 @pytest.mark.parametrize(("epoch", "words"), [(25, ": the program ended the training early"), (60, "")])
 def test_the_summary_says_that_a_program_stopped_early(epoch: int, words: str) -> None:
     timeline = Timeline()

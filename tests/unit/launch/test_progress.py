@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -35,3 +36,6 @@ def test_the_metrics_of_another_fit_are_not_those_of_this_one() -> None:
     earlier = Snapshot(epoch=2, step=80, fit_start=40, metrics={"accuracy": 0.9})
     assert progress.carry_over(earlier, Snapshot(step=60, fit_start=40)).metrics == {"accuracy": 0.9}
     assert progress.carry_over(earlier, Snapshot(step=10)).metrics == {}
+    told = Snapshot(step=60, fit_start=40, metrics={"accuracy": 0.9}, metrics_step=40, updated=1.0, fit=2)
+    assert ((progress.to_status(told) or {})["metrics"], (progress.to_status(told) or {})["fit"]) == ({}, 2)
+    assert (progress.to_status(replace(told, metrics_step=60)) or {})["metrics"] == {"accuracy": 0.9}

@@ -25,6 +25,8 @@ _COUNTS = (
     "checkpoint",
     "fit_start",
     "first_fit_start",
+    "fit",
+    "made_before",
     "main_exit",
 )
 _METRICS_PLACE = ("metrics_step", "metrics_epoch")
@@ -40,7 +42,8 @@ class Snapshot:
     `epoch` is the present epoch, counted from 1 as Keras prints it; `step` the steps of the program so far, which only
     rise. A `fit` counts its own from `fit_start` on, the steps of the program's earlier ones. `connecting`: the program
     waits for its peers, in a call of TensorFlow; `alone`: it trains without them. `first_epoch` and `first_step` are
-    the epochs and steps finished before this round, in a `fit` that counts from `first_fit_start` on. `main_exit`: the
+    the epochs and steps finished before this round, in a `fit` that counts from `first_fit_start` on: the last one that
+    resumed, after `made_before` steps of this round. `fit` is the number of the present one, from 1. `main_exit`: the
     main thread of the program has ended, other threads still run, and the program will have this exit code.
     `checkpoint` is the step of the last checkpoint that this round saved or resumed from. The metrics are those of
     `metrics_step` and `metrics_epoch`, and were reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds,
@@ -66,6 +69,8 @@ class Snapshot:
     metrics_time: float | None = None
     fit_start: int = 0
     first_fit_start: int = 0
+    fit: int | None = None
+    made_before: int = 0
     main_exit: int | None = None
 
 
@@ -138,14 +143,15 @@ def resumed_step(snapshot: Snapshot) -> int | None:
 def lost_steps(step: int | None, fit_start: int, resumed: Snapshot) -> int | None:
     """The steps to be made again after a round that got to `step`, in a `fit` that counts from `fit_start` on.
 
-    A `fit` that resumes within is the one that was lost, though the program may have skipped those before it.
+    A `fit` that resumes within is the one that was lost, though the program may have skipped those before it. Those
+    that it has trained again count.
     """
     if step is None or resumed.first_step is None:
         return None
     own = resumed_step(resumed)
     if own and fit_start + own <= step:
-        return step - fit_start - own
-    return max(0, step - resumed.first_step)
+        return step - fit_start - own + resumed.made_before
+    return max(0, step - resumed.first_step) + resumed.made_before
 
 
 def _since(step: int | None, start: int) -> int | None:
@@ -160,15 +166,22 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
     return {
         "epoch": snapshot.epoch,
         "epochs": snapshot.epochs,
+        "fit": snapshot.fit,
         "step": fit_step(snapshot),
         "stepsPerEpoch": snapshot.steps_per_epoch,
         "firstEpoch": snapshot.first_epoch,
         "firstStep": resumed_step(snapshot),
         "checkpoint": snapshot.checkpoint,  # it only rises: a newer one is progress, in a later `fit`, too
         "stepsPerSecond": snapshot.steps_per_second,
-        "metrics": snapshot.metrics,
+        "metrics": _own_metrics(snapshot),
         "updatedTime": rfc3339(snapshot.updated),
     }
+
+
+def _own_metrics(snapshot: Snapshot) -> dict[str, float]:
+    """The metrics, unless they are those of an earlier `fit` of the program."""
+    start, at = snapshot.fit_start, snapshot.metrics_step
+    return {} if start and at is not None and at <= start else snapshot.metrics
 
 
 def rfc3339(at: float) -> str:

@@ -145,6 +145,38 @@ def test_a_round_resumes_in_the_second_fit_behind_one_whose_end_was_restored(sha
     assert lost_steps(185, 120, now) == 25
 
 
+def test_fits_that_are_trained_again_count_as_lost_though_a_later_one_resumes(shared: Page) -> None:
+    """Three fits of 50 steps and 46 of the fourth were made; the fourth resumes at its step 20."""
+    tracker = shared.tracker()
+    for _ in range(3):
+        train(tracker, range(2), 25)
+    assert (lost_steps(196, 150, shared.read()), resumed_step(shared.read())) == (196, 0)
+    tracker.begin_fit(20, 4, 25)
+    tracker.begin_epoch(0, 20, 25)
+    now = shared.read()
+    assert now.fit == 4
+    assert (resumed_step(now), now.first_epoch, now.made_before) == (20, 0, 150)
+    assert lost_steps(196, 150, now) == 176
+
+
+def test_a_finished_fit_behind_one_that_is_trained_again_is_not_lost(shared: Page) -> None:
+    tracker = shared.tracker()
+    train(tracker, range(2), 25)
+    restored(tracker, 2, 50)
+    train(tracker, range(1), 25)
+    now = shared.read()
+    assert (now.step, now.first_step, now.made_before) == (125, 100, 50)
+    assert lost_steps(146, 100, now) == 50 + 46
+
+
+def test_a_fit_that_has_nothing_to_do_resumes_nowhere(shared: Page) -> None:
+    tracker = shared.tracker()
+    train(tracker, range(2), 25)
+    tracker.begin_fit(0, 2, 25)
+    tracker.end(2)
+    assert (shared.read().step, resumed_step(shared.read()), shared.read().fit) == (50, 0, 2)
+
+
 def test_a_program_that_has_restored_its_end_and_ended_has_trained(shared: Page) -> None:
     child = os.fork()
     if not child:

@@ -538,6 +538,14 @@ def test_the_last_epoch_is_told_by_the_verdict() -> None:
     assert cluster.status.progress is not None and cluster.status.progress.display == "epoch 10/10"
 
 
+def test_a_program_that_ends_the_training_early_is_told_with_the_end() -> None:
+    cluster = running()
+    words = 'tftraining/1 {"verdict": "Succeeded", "progress": {"epoch": 4, "epochs": 10}}\n'
+    cluster.exit("worker-0", code=0, message=words).settle()
+    told = "worker-0 (the chief) has succeeded; the program ended the training early, in epoch 4 of 10"
+    assert (cluster.status.message, cluster.events[-1].message) == (told, told)
+
+
 def test_the_last_progress_may_come_from_a_member_that_ended_before_the_chief() -> None:
     cluster = running()
     words = 'tftraining/1 {"verdict": "Succeeded", "progress": {"epoch": 10, "epochs": 10}}\n'

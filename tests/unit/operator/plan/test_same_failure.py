@@ -251,3 +251,19 @@ def test_the_progress_never_tells_less_than_before(new_chief: bool) -> None:
     cluster.wait(60).launchers.advance(2, 150)
     progress = cluster.run().status.progress
     assert progress is not None and progress.display == "epoch 2/10", "what the program says is what counts"
+
+
+def test_the_metrics_of_another_fit_are_not_shown() -> None:
+    cluster = running(a_launched_job())
+    for fit, metrics, shown in (
+        (1, {"loss": 0.5}, 0.5),
+        (1, {}, 0.5),
+        (2, {}, None),
+        (2, {"loss": 0.7}, 0.7),
+        (1, {}, None),
+    ):
+        cluster.wait(60).launchers.advance(3, 140)
+        assert cluster.launchers.progress is not None
+        cluster.launchers.progress |= {"fit": fit, "metrics": metrics}
+        progress = cluster.run().status.progress
+        assert progress is not None and (progress.fit, progress.metrics.get("loss")) == (fit, shown)

@@ -150,4 +150,4 @@ def steps_per_second(progress: Snapshot) -> float:
     begin, first, last = progress.first_step, progress.first_step_time, progress.last_step_time
     if progress.step is None or begin is None or first is None or last is None or last <= first:
         return 0.0
-    return (progress.step - begin - 1) / (last - first)
+    return (progress.step - begin + progress.made_before - 1) / (last - first)

@@ -24,12 +24,13 @@ PIDS = struct.Struct("<qq")  # the process that writes, and the one that dumps i
 NUMBERS = struct.Struct("<7q4d")
 METRICS = struct.Struct("<2qd")  # the metrics' step and epoch, each plus 1 (0 if unknown), and their time (0 for none)
 STARTS = struct.Struct("<2q")  # the steps of the fits before the present one, and before the one that the round resumed
+FITS = struct.Struct("<2I")  # the number of the present fit, and the steps made in the round before it resumed
 GPUS = struct.Struct("<q")  # how many GPUs TensorFlow lists, plus 1; 0 if unknown
 CHECKPOINT = struct.Struct("<q")  # the step of the newest reported checkpoint, plus 1; 0 for none
 CHANGED = struct.Struct("<48s")  # the environment variable whose change requires a plain start
 MAIN_THREAD = struct.Struct("<qq")  # the process whose main thread has ended, and the exit code that it will have
 LENGTH = struct.Struct("<I")
-SEQUENCE_AT, PIDS_AT, CONNECTING_AT, ALONE_AT, MAIN_THREAD_AT, NUMBERS_AT = 8, 16, 32, 33, 40, 64
+SEQUENCE_AT, PIDS_AT, CONNECTING_AT, ALONE_AT, MAIN_THREAD_AT, FITS_AT, NUMBERS_AT = 8, 16, 32, 33, 40, 56, 64
 METRICS_AT, STARTS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 152, 176, 192, 200, 208
 LENGTH_AT, TEXT_AT = 256, 260
 TEXT_BYTES = SIZE - TEXT_AT
@@ -54,6 +55,7 @@ class PageWriter:
         self.epoch = self.epochs = self.step = self.steps_per_epoch = NONE
         self.first_step = self.first_epoch = NONE
         self.fit_start = self.first_fit_start = 0
+        self.fit = self.made_before = 0
         self.count = 0
         self.first_time = self.last_time = self.rate = 0.0
         self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died here
@@ -71,6 +73,7 @@ class PageWriter:
             numbers = NUMBERS.unpack_from(self._map, NUMBERS_AT)
             self.first_step, self.first_epoch, self.first_time, self.last_time = (numbers[index] for index in _KEPT)
             self.first_fit_start = STARTS.unpack_from(self._map, STARTS_AT)[1]
+            self.made_before = FITS.unpack_from(self._map, FITS_AT)[1]
         PIDS.pack_into(self._map, PIDS_AT, os.getpid(), stacks)
         if gpus is not None:
             self.record_gpus(gpus)
@@ -139,6 +142,7 @@ class PageWriter:
             *(self.first_time, self.last_time, time.time(), self.rate),
         )
         STARTS.pack_into(self._map, STARTS_AT, self.fit_start, self.first_fit_start)
+        FITS.pack_into(self._map, FITS_AT, self.fit, self.made_before)
         if text is not None:
             METRICS.pack_into(self._map, METRICS_AT, self.step + 1, self.epoch + 1, time.time())
             LENGTH.pack_into(self._map, LENGTH_AT, len(text))

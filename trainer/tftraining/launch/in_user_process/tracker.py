@@ -32,6 +32,7 @@ class Tracker:
         self._base = 0
         self._offset: int | None = None
         self._may_resume = False  # no step was made in this round: what is restored now is where it resumes
+        self._is_first = False  # no other process of this round has reported
         self._steps_by_saves = False  # all steps so far were reported by checkpoints
         os.register_at_fork(after_in_child=self._reset_after_fork)
 
@@ -73,6 +74,7 @@ class Tracker:
     def begin_fit(self, done: int | None, epochs: int | None, steps: int | None) -> None:
         """Note that a `fit` begins or resumes, after `done` of its own steps if it counts them."""
         if (writer := self._claim_writer()) is not None:
+            writer.fit += 1
             self._begin(writer, max(writer.step, 0), done, epochs, steps)
 
     def _begin(self, writer: PageWriter, start: int, done: int | None, epochs: int | None, steps: int | None) -> None:
@@ -100,13 +102,25 @@ class Tracker:
         """Note where the round resumes, until a step is made. Behind a `fit` whose end was restored, the next one
         resumes it, or begins: then the round has resumed at that end."""
         if not self._may_resume:
-            return
+            return self._resume_later(writer)
         if writer.first_step == NONE or writer.step > writer.fit_start:
             writer.first_step, writer.first_fit_start = writer.step, writer.fit_start
             writer.first_epoch = NONE
         else:
             writer.first_fit_start = writer.first_step
         writer.first_time = writer.last_time = 0.0
+        return None
+
+    def _resume_later(self, writer: PageWriter) -> None:
+        """Note that a later `fit` of the round resumes, behind earlier ones that were trained again: it has steps that
+        nobody has made in this round."""
+        if not self._is_first or writer.first_step == NONE:
+            return
+        if writer.step - writer.count > writer.first_step - writer.made_before:
+            writer.first_step, writer.first_fit_start = writer.step, writer.fit_start
+            writer.made_before, writer.first_epoch = writer.count, NONE
+        elif (writer.step, writer.count) == (writer.first_step, writer.made_before):  # behind a restored end
+            writer.first_fit_start = writer.first_step
 
     def begin_epoch(self, epoch: int, done: int | None, steps: int | None) -> None:
         """Note the begin of an epoch; `epoch` counts from 0, `done` are the steps that the `fit` itself has counted."""
@@ -219,7 +233,7 @@ class Tracker:
                 stack_dump.register_handler(self._path, instead=True)
                 self._writer = PageWriter(self._path)
                 self._writer.begin(self._gpus)
-                self._may_resume = self._writer.first_step == NONE
+                self._may_resume = self._is_first = self._writer.first_step == NONE
         except Exception as error:
             self._stop_reporting(error)
         return self._writer

@@ -80,6 +80,7 @@ def _decode(data: bytes) -> Snapshot:
         return Snapshot(connecting=connecting, main_exit=main_exit)
     metrics_step, metrics_epoch, metrics_time = page.METRICS.unpack_from(data, page.METRICS_AT)
     fit_start, first_fit_start = page.STARTS.unpack_from(data, page.STARTS_AT)
+    fit, made_before = page.FITS.unpack_from(data, page.FITS_AT)
     first_time, last_time, updated, rate = (t if math.isfinite(t) and t > 0 else None for t in times)
     if not count and first_time and _may_resume(data, first_time):
         first_time = last_time = None
@@ -100,6 +101,8 @@ def _decode(data: bytes) -> Snapshot:
         first_step=_number_or_none(first_step),
         fit_start=max(0, fit_start),
         first_fit_start=max(0, first_fit_start),
+        fit=fit or None,
+        made_before=made_before,
         connecting=connecting,
         alone=bool(data[page.ALONE_AT]),
         main_exit=main_exit,
