@@ -5,6 +5,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -12,7 +13,6 @@ import yaml
 from tftraining_client.__main__ import main
 from tftraining_client.validation import check_templates, validate
 
-TFTJ = [sys.executable, "-m", "tftraining_client"]
 PROGRAM = "import os, sys; print('in', os.path.basename(os.environ['TFTRAINING_DIR']), *sys.argv[1:])"
 
 
@@ -24,9 +24,16 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def tftj(*words: str, **streams: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "tftraining_client", *words], capture_output=True, text=True, check=False, **streams
+    )
+
+
 def test_the_manifest_runs_here_at_once() -> None:
-    made = subprocess.run([*TFTJ, "init", "My_train.py --epochs 3"], capture_output=True, text=True, check=True)
-    done = subprocess.run([*TFTJ, "run", "-"], input=made.stdout, capture_output=True, text=True, check=False)
+    made = tftj("init", "My_train.py --epochs 3")
+    done = tftj("run", "-", input=made.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("in my-train --epochs 3") == 2, "of two workers"
     assert "#   tftj submit job.yaml --code .\n" in made.stdout and made.stderr == ""
@@ -56,8 +63,7 @@ def answered(*answers: str) -> subprocess.CompletedProcess[str]:
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(theirs) as terminal:
         keyboard.write("".join(f"{each}\n" for each in answers).encode())
-        command = [*TFTJ, "init", "--image", "mine"]
-        return subprocess.run(command, stdin=terminal, capture_output=True, text=True, check=False)
+        return tftj("init", "--image", "mine", stdin=terminal)
 
 
 def test_a_person_at_a_terminal_is_asked() -> None:

@@ -10,7 +10,7 @@ from tests.support.repository import REPOSITORY
 
 TESTBED = REPOSITORY / "testbed"
 # Names of no program of the machine: what a test wants to be missing, and what .venv or a pod has.
-NO_PROGRAMS = {"no-such-command", "python", "python3.9"}
+NO_PROGRAMS = {"no-such-command", "python", "python3.9", "tftj"}
 
 
 FOLDERS = ("tests", "testbed", "benchmarks", "client", "trainer", "operator", "api")
