@@ -429,6 +429,10 @@ class Terminal:
         while text not in self.text:
             self.text += os.read(self._ours, 65536).decode()
 
+    def type(self, text: str) -> None:
+        """Type on the keyboard."""
+        os.write(self._ours, text.encode())
+
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         self._process.send_signal(signal.SIGINT)

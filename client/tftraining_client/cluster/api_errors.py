@@ -44,8 +44,8 @@ def _refused(message: str) -> UserError:
         return UserError(f"{OLDER_DEFINITION}: it lacks {', '.join(lacking)}; {UPGRADE}")
     if found := _EXISTS.search(message):
         return UserError(
-            f"job {found['name']} already exists: choose another name, or `tftj delete {found['name']}` first; its "
-            "files stay, and the new job resumes from its backup"
+            f"job {found['name']} already exists: choose another name, or let the new one take its place with "
+            "`tftj submit --replace`: it resumes from the backup, or begins anew with `--replace --fresh`"
         )
     return UserError(f"the API server refuses the request: {message}{_near(message)}")
 

@@ -23,7 +23,7 @@ from tftraining_client.cluster.models import Event, Job, JobChange, LogLine, Pod
 from tftraining_client.cluster.paths import collection, core_path, jobs_path, object_path
 from tftraining_client.cluster.pod_logs import Follower, LogQuery, read_logs
 from tftraining_client.cluster.snapshot import EVENTS, Snapshot, SnapshotFollower, sorted_events, sorted_pods
-from tftraining_client.cluster.submission import Submission, create, prepare
+from tftraining_client.cluster.submission import Submission, create, in_place_of, prepare
 from tftraining_client.cluster.watching import Watch
 from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, PermissionDenied, UserError, WaitTimeout
 from tftraining_client.history import History
@@ -92,6 +92,7 @@ class AsyncClient:
         code: str | Path | None = None,
         git: str | None = None,
         git_secret: str | None = None,
+        replaces: Job | None = None,
         progress: Callable[[int, int], None] = lambda sent, size: None,
     ) -> Job:
         """Create a job from a manifest, or from a file, with the ConfigMaps beside it.
@@ -100,6 +101,8 @@ class AsyncClient:
         `git_secret` the Secret of a private repository. The API server refuses unknown fields. The job goes into the
         namespace that its manifest names, otherwise into that of the client. A directory of more than 900 KiB as an
         archive goes into the job's storage: `progress` is called with the bytes sent so far, and with all.
+        `replaces` is a job of the same name, which is deleted once the API server has accepted the new one; that one
+        resumes from its backup.
         """
         submission = (
             manifest
@@ -108,6 +111,10 @@ class AsyncClient:
         )
         self._check_namespace(submission.namespace)
         connection, namespace = await self.connection(), submission.namespace or await self.own_namespace()
+        if replaces is not None:
+            if (submission.job.get("metadata") or {}).get("name") != replaces.name or replaces.namespace != namespace:
+                raise UserError(f"the manifest is of another job than {replaces.name} in {replaces.namespace}")
+            submission = in_place_of(submission, replaces.raw)
 
         def watches(path: str, pod: str) -> tuple[Watch, Watch]:
             about: Query = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={pod}")]
@@ -119,8 +126,17 @@ class AsyncClient:
 
             await upload(connection.api, Job.of(checked), package, self._notify, progress, watches)
 
+        async def make_room() -> None:
+            assert replaces is not None
+            there = self.in_namespace(namespace)
+            self._notify(f"job {replaces.name} is deleted; the new one is created when its pods have ended")
+            with suppress(JobNotFound):
+                await there._delete(replaces)
+            await there._await_deletion(replaces)
+
         with _translated(connection):
-            return Job.of(await create(connection.api, namespace, submission, dry_run, send))
+            room = make_room if replaces else None
+            return Job.of(await create(connection.api, namespace, submission, dry_run, send, room))
 
     async def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""
@@ -248,8 +264,7 @@ class AsyncClient:
         """Delete the job and its pods. With `wait`, return when the job and its pods are gone."""
         async with self._deletions:
             job = await self.get(name)
-            options = {"propagationPolicy": "Background", "preconditions": {"uid": job.uid}}
-            await self._named("DELETE", name, options)
+            await self._delete(job)
         if wait:
             await self._await_deletion(job)
 
@@ -323,6 +338,11 @@ class AsyncClient:
         if job.finished:
             raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
         return job
+
+    async def _delete(self, job: Job) -> None:
+        """Delete this job, and not a later one of the name."""
+        options = {"propagationPolicy": "Background", "preconditions": {"uid": job.uid}}
+        await self._named("DELETE", job.name, options)
 
     async def _await_deletion(self, job: Job) -> None:
         try:

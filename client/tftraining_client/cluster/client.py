@@ -60,12 +60,14 @@ class Client:
         code: str | Path | None = None,
         git: str | None = None,
         git_secret: str | None = None,
+        replaces: Job | None = None,
         progress: Callable[[int, int], None] = lambda sent, size: None,
     ) -> Job:
         """Create a job from a manifest, or from a file, with the ConfigMaps beside it; `code` is a directory with the
-        program, `git` a commit (URL@SHA). `progress` is called while a large program is uploaded."""
+        program, `git` a commit (URL@SHA). `replaces` is the job of the same name whose place the new one takes.
+        `progress` is called while a large program is uploaded."""
         program: dict[str, Any] = {"code": code, "git": git, "git_secret": git_secret, "progress": progress}
-        return self._call(self._client.submit(manifest, job=job, dry_run=dry_run, **program))
+        return self._call(self._client.submit(manifest, job=job, dry_run=dry_run, replaces=replaces, **program))
 
     def get(self, name: str) -> Job:
         """The job; JobNotFound with the nearest names if there is none."""

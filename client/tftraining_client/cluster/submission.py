@@ -3,6 +3,7 @@
 The ConfigMap with the program belongs to the job (owner reference), so that both are deleted together.
 """
 
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tftraining_api.kube.api import Api, ApiError, Query
 from tftraining_api.model.names import API_VERSION, KIND
 from tftraining_api.model.spec import Manifest
+from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.paths import core_path, jobs_path, object_path
 from tftraining_client.errors import UserError
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tftraining_client.code import Package
 
 ATTEMPTS = 5
+FRESH = r"\d{8}-\d{6}"  # the time at which a directory was made, in its name
 Upload = Callable[[Manifest, "Package"], Awaitable[None]]
 
 
@@ -91,6 +94,29 @@ def with_program(submission: Submission, package: "Package") -> Submission:
     return replace(submission, job=job, archive=archive, program=package)
 
 
+def in_place_of(submission: Submission, old: Manifest, fresh: str | None = None) -> Submission:
+    """The submission with the directory of a job that takes the place of `old`. With `fresh`, a time, another one, in
+    which no job has saved; otherwise that of the job's manifest, or the one that was made so for the job before."""
+    spec = submission.job.get("spec") or {}
+    storage = spec.get("storage")
+    if not storage:
+        if fresh:
+            raise UserError("--fresh: the job has no spec.storage, so each new job begins from the start")
+        return submission
+    own = storage.get("directory") or submission.job["metadata"]["name"]
+    before = ((old.get("spec") or {}).get("storage") or {}).get("directory") or ""
+    if fresh:
+        own = f"{own}-{fresh}"
+    elif re.fullmatch(rf"{re.escape(own)}-{FRESH}", before):
+        own = before
+    else:
+        return submission
+    job = {**submission.job, "spec": {**spec, "storage": {**storage, "directory": own}}}
+    moved = replace(submission, job=job)
+    # The path of a large program is in the directory.
+    return moved if submission.uploaded is None else with_program(moved, submission.uploaded)
+
+
 def _read(
     manifest: Mapping[str, Any] | str | Path, job: str | None, notify: Callable[[str], None]
 ) -> tuple[Manifest, list[Manifest]]:
@@ -101,32 +127,62 @@ def _read(
     return read_submission(str(manifest), job, notify)
 
 
-async def create(api: Api, namespace: str, submission: Submission, dry_run: bool, upload: Upload) -> Manifest:
-    """Create the objects; the job as the API server has it. ApiError, or UserError for a ConfigMap of other content."""
-    query: Query = [("fieldValidation", "Strict"), *([("dryRun", "All")] if dry_run else [])]
-    jobs = jobs_path(namespace)
+async def create(
+    api: Api,
+    namespace: str,
+    submission: Submission,
+    dry_run: bool,
+    upload: Upload,
+    make_room: Callable[[], Awaitable[None]] | None = None,
+) -> Manifest:
+    """Create the objects; the job as the API server has it. ApiError, or UserError for a ConfigMap of other content.
+
+    `make_room` removes the job whose place the new one takes, as late as possible: the API server has then accepted all
+    objects as a dry run, and the program is there. The ConfigMaps of the file take the place of those that it has left.
+    """
+    strict: Query = [("fieldValidation", "Strict")]
+    dry: Query = [*strict, ("dryRun", "All")]
+    jobs, path = jobs_path(namespace), core_path(namespace, "configmaps")
+    replaces = submission.job["metadata"]["name"] if make_room is not None else None
     # First the job as a dry run: a wrong manifest must leave nothing behind.
-    if (len(submission.objects) > 1 or submission.uploaded is not None) and not dry_run:
-        checked = await api.request("POST", jobs, submission.job, [*query, ("dryRun", "All")])
+    if dry_run or replaces or len(submission.objects) > 1 or submission.uploaded is not None:
+        checked = await _check(api, jobs, submission.job, dry, replaces)
+        for each in submission.config_maps if dry_run or replaces else ():
+            await _create_config_map(api, path, each, dry, replaces)
+        if dry_run:
+            if submission.archive is not None:
+                await _create_archive(api, path, submission, submission.archive, dry)
+            return checked
         if submission.uploaded is not None:
             await upload(checked, submission.uploaded)
-    path = core_path(namespace, "configmaps")
-    for each in submission.config_maps:
-        await _create_config_map(api, path, each, query)
-    if submission.archive is None:
-        return await api.request("POST", jobs, submission.job, query)
-    submission, created = await _create_archive(api, path, submission, submission.archive, query)
+    created = False
+    if submission.archive is not None:
+        submission, created = await _create_archive(api, path, submission, submission.archive, strict)
     archive = object_path(path, submission.archive["metadata"]["name"]) if submission.archive else ""
     try:
-        job = await api.request("POST", jobs, submission.job, query)
+        if make_room is not None:
+            await make_room()
+        for each in submission.config_maps:
+            await _create_config_map(api, path, each, strict, replaces)
+        job = await api.request("POST", jobs, submission.job, strict)
     except BaseException:
-        if created and not dry_run:
+        if created:
             with suppress(ApiError):
                 await api.request("DELETE", archive)
         raise
-    if not dry_run:
+    if archive:
         await api.request("PATCH", archive, {"metadata": {"ownerReferences": [_owner(job)]}})
     return job
+
+
+async def _check(api: Api, jobs: str, job: Manifest, dry: Query, replaces: str | None) -> Manifest:
+    """The job as the API server would have it, which is asked under another name if the job's own is still taken."""
+    if replaces is None:
+        return await api.request("POST", jobs, job, dry)
+    # Not longer than the name, whose length has a limit.
+    other = f"{replaces[:-6] or replaces[:1]}{secrets.token_hex(3)}"
+    checked = await api.request("POST", jobs, {**job, "metadata": {**job["metadata"], "name": other}}, dry)
+    return {**checked, "metadata": {**checked["metadata"], "name": replaces}}
 
 
 def _owner(job: Manifest) -> Manifest:
@@ -134,12 +190,28 @@ def _owner(job: Manifest) -> Manifest:
     return {"apiVersion": API_VERSION, "kind": KIND, "name": metadata["name"], "uid": metadata["uid"]}
 
 
-async def _create_config_map(api: Api, path: str, raw: Manifest, query: Query) -> None:
-    """Create a ConfigMap; one that is there already must have the same content."""
+async def _create_config_map(api: Api, path: str, raw: Manifest, query: Query, replaces: str | None) -> None:
+    """Create a ConfigMap; one that is there already must have the same content, or gets it if the job of the name
+    `replaces` is the only one that reads it."""
     present = await _create_or_get(api, path, raw, query)
-    if present is not None and not _same(present, raw):
-        name, namespace = raw["metadata"]["name"], present["metadata"]["namespace"]
+    if present is None or _same(present, raw):
+        return
+    name, namespace = raw["metadata"]["name"], present["metadata"]["namespace"]
+    if replaces is None:
         raise UserError(f"ConfigMap {name} exists in namespace {namespace} with other content: choose another name")
+    jobs, _ = await api.list(jobs_path(namespace), [])
+    for job in map(Job.of, jobs):
+        if job.name != replaces and not job.finished and _contains(job.raw["spec"], name):
+            raise UserError(f"ConfigMap {name} has other content, and job {job.name} reads it: choose another name")
+    content = {part: raw.get(part) or {} for part in ("data", "binaryData")}
+    await api.request("PUT", object_path(path, name), {**present, **content}, query)
+
+
+def _contains(tree: Any, text: str) -> bool:
+    """Whether a value in a manifest is the text."""
+    if isinstance(tree, Mapping):
+        tree = list(tree.values())
+    return any(_contains(each, text) for each in tree) if isinstance(tree, list) else bool(tree == text)
 
 
 async def _create_archive(

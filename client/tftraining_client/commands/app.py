@@ -227,6 +227,13 @@ def _submit(
     git_secret: Annotated[
         str | None, typer.Option("--git-secret", metavar="NAME", help="Secret of a private repository")
     ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="delete the job of the name first; the new one resumes from its backup")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="with --replace: begin anew, in another directory of the storage")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="replace a job that has not ended without asking")] = False,
     output: ObjectFormat = None,
     namespace: Namespace = None,
     context: ContextName = None,
@@ -234,15 +241,19 @@ def _submit(
 ) -> Work:
     if watch and (dry_run or output):
         raise UserError("--watch follows a job that is created: use it without --dry-run and --output")
+    if (fresh or yes) and not replace:
+        raise UserError(
+            f"{'--fresh' if fresh else '--yes'} is for a job that takes the place of another: add --replace"
+        )
     from tftraining_client.commands import submit
     from tftraining_client.manifest import only_file
     from tftraining_client.overrides import Overrides
 
     path = only_file(file, filename, "submit")
-    program = submit.Program(code, git, git_secret)
+    program, replacement = submit.Program(code, git, git_secret), submit.Replacement(replace, fresh, yes)
     overrides = Overrides(name, workers, tuple(settings or ()), tuple(env or ()))
     return _on_cluster(
-        lambda client: submit.submit(client, path, job, program, overrides, watch, dry_run, output),
+        lambda client: submit.submit(client, path, job, program, overrides, replacement, watch, dry_run, output),
         context,
         kubeconfig,
         namespace,

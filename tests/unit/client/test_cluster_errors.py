@@ -83,8 +83,8 @@ FORBIDDEN = (
         (
             ApiError(409, "AlreadyExists", 'tftrainingjobs.tftraining.dev "mnist" already exists'),
             UserError,
-            "job mnist already exists: choose another name, or `tftj delete mnist` first; its files stay, and the new "
-            "job resumes from its backup",
+            "job mnist already exists: choose another name, or let the new one take its place with `tftj submit "
+            "--replace`: it resumes from the backup, or begins anew with `--replace --fresh`",
         ),
         (ApiError(422, "Invalid", "spec: wrong"), UserError, "the API server refuses the request: spec: wrong"),
         (
