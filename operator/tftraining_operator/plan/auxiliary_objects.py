@@ -91,7 +91,7 @@ def _leaves_pod_group(context: Context, draft: Draft) -> bool:
         return False
     before = context.job.status.message or ""
     refused = context.job.status.condition(CHANGE_REFUSED)
-    told = f"{before} {refused and refused.message} {' '.join(context.observed.refused_changes)}"
+    told = " ".join([before, refused.message if refused else "", *context.observed.refused_changes])
     are_gone = not context.observed.replicas and before != draft.status.message and bool(draft.status.replicas)
     return bool(draft.step.delete_pods) or are_gone or "DELETE podgroup/" in told
 

@@ -46,6 +46,7 @@ SURFACES = {
     )
 }
 NAME = "tftraining-release"  # of the threads
+_MARK = "_tftraining_keeps_functions"  # of the class of contexts that is extended
 PATIENCE_SECONDS = 5.0  # for the other holders of a handle, such as the functions of a dataset that dies with it
 PAUSE_SECONDS = 0.02
 END_SECONDS = 2.0  # for which the end of the process waits; launcher.terminationGraceSeconds is 5 by default
@@ -180,12 +181,13 @@ def _wrap(release: Release, cls: Any, attribute: str) -> None:
 
 def _keep_functions(release: Release, cls: Any) -> None:
     """Let contexts keep a function for as long as a thread waits that may be the last holder of it. Once a process."""
-    remove: Callable[..., None] = cls.remove_function
-    if hasattr(remove, "__wrapped__"):
+    if _MARK in cls.__dict__:
         return
+    remove: Callable[..., None] = cls.remove_function
 
     @functools.wraps(remove)
     def remove_later(self: Any, name: str) -> None:
         release.keep(functools.partial(remove, self, name))
 
     cls.remove_function = remove_later
+    setattr(cls, _MARK, True)
