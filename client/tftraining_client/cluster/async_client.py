@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -126,16 +127,8 @@ class AsyncClient:
 
             await upload(connection.api, Job.of(checked), package, self._notify, progress, watches)
 
-        async def make_room() -> None:
-            assert replaces is not None
-            there = self.in_namespace(namespace)
-            self._notify(f"job {replaces.name} is deleted; the new one is created when its pods have ended")
-            with suppress(JobNotFound):
-                await there._delete(replaces)
-            await there._await_deletion(replaces)
-
+        room = partial(self._make_room, replaces) if replaces is not None else None
         with _translated(connection):
-            room = make_room if replaces else None
             return Job.of(await create(connection.api, namespace, submission, dry_run, send, room))
 
     async def get(self, name: str) -> Job:
@@ -353,6 +346,14 @@ class AsyncClient:
                 while (await self.get(job.name)).uid == job.uid:  # noqa: ASYNC110  it may not watch
                     await asyncio.sleep(POLL_SECONDS)
         await self._await_pods(job)
+
+    async def _make_room(self, old: Job) -> None:
+        """Delete the job whose place a new one takes, and wait until its pods have ended."""
+        there = self.in_namespace(old.namespace)
+        self._notify(f"job {old.name} is deleted; the new one is created when its pods have ended")
+        with suppress(JobNotFound):
+            await there._delete(old)
+        await there._await_deletion(old)
 
     async def _has_pods(self, job: Job) -> bool:
         return any(job.uid in each.owners and each.role in ROLES for each in (await self.snapshot(job.name)).pods)
