@@ -1,5 +1,6 @@
 """What holds for every tier."""
 
+import os
 import signal
 
 from hypothesis import settings
@@ -7,6 +8,10 @@ from hypothesis import settings
 # A case may take longer than Hypothesis' 200 ms: all tiers share the machine's two processors.
 settings.register_profile("tests", deadline=None)
 settings.load_profile("tests")
+
+
+# With it a program keeps no output that it could not write, and the tests would hide what happens at people's.
+os.environ.pop("PYTHONUNBUFFERED", None)
 
 
 def pytest_configure() -> None:

@@ -4,13 +4,13 @@
 """
 
 # ruff: noqa: PLC0415  each road imports only what it needs
-import contextlib
 import errno
 import io
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePath
+from typing import TextIO
 
 from tftraining_client.errors import JobFailed, UserError
 from tftraining_client.visible import visible
@@ -145,13 +145,19 @@ def _unwritten(error: OSError) -> int:
     """The exit code where the reader of the pipe or the terminal is gone, or the disk of the output is full."""
     if error.errno not in (*GONE, *FULL):
         raise error
-    # Python flushes at exit what could not be written.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop(sys.stdout)
     if error.errno in GONE:
         return 141
-    with contextlib.suppress(OSError):
-        print(f"tftj: cannot write the output: {os.strerror(error.errno or 0).lower()}", file=sys.stderr)
+    try:
+        print(f"tftj: cannot write the output: {os.strerror(error.errno or 0).lower()}", file=sys.stderr, flush=True)
+    except OSError:
+        _drop(sys.stderr)
     return UserError.exit_code
+
+
+def _drop(stream: TextIO) -> None:
+    """Python flushes at exit what could not be written, and ends with 120 where it fails again: /dev/null takes it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":
