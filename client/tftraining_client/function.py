@@ -19,55 +19,33 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
 from tftraining.launch.roles import ROLES
 from tftraining_client.code import Package, left_out, pack, pack_files
-from tftraining_client.code.function_package import SCRIPT, function_files
-from tftraining_client.code.package import files_of, write_files
+from tftraining_client.code.function_package import function_files
+from tftraining_client.code.package import write_files
 from tftraining_client.errors import JobFailed, UserError, WaitTimeout
+from tftraining_client.function_job import Manifest, Options, job_manifest
 
 if TYPE_CHECKING:
     from tftraining_client.cluster.client import Client
     from tftraining_client.history import History
 
-IMAGE = "tftraining-trainer:0.1.0"
-WORKDIR = "training"
 HISTORY_FILE = ".tftraining-history.json"  # in the job's directory; tftraining/launch/history.py
 FAILED = re.compile(r"^\S+: Failed after [\d.]+ s: (\w*): (.*)$", re.MULTILINE)
 LOG_TAIL = 40  # lines
 MEMBERS = tuple(f"{role}-" for role in ROLES)  # with which a line of a program begins in the log of `tftj run`
 POLL_SECONDS = 0.1
-
-Manifest = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a function is run. `storage` is the name of a PersistentVolumeClaim, or a whole spec.storage; `code` a
-    directory that travels with the function; `spec` further fields of the job's spec, merged into those of the
-    function: `spec={"template": …}` adds to its pod, whose container is `tensorflow`. `context`, `kubeconfig` and
-    `namespace` are for a cluster, `workdir` is for `where="local"`."""
-
-    workers: int = 2
-    storage: str | Mapping[str, Any] | None = None
-    image: str = IMAGE
-    name: str | None = None
-    code: str | Path | None = None
-    spec: Mapping[str, Any] | None = None
-    where: Literal["cluster", "local"] = "cluster"
-    workdir: str | Path = WORKDIR
-    namespace: str | None = None
-    context: str | None = None
-    kubeconfig: str | None = None
+BOUND = "tftraining_client.local.die_with_parent"
 
 
 class Handle(ABC):
@@ -167,11 +145,18 @@ class LocalHandle(Handle):
         file, program = self._scratch / "job.yaml", self._scratch / "program"
         file.write_text(yaml.safe_dump(self._manifest), encoding="utf-8")
         write_files(self._package, program)
-        command = [sys.executable, "-m", "tftraining_client", "run", str(file), "--code", str(program)]
-        command += ["--workdir", str(self._workdir)]
+        # An interrupt of a prompt or a notebook's kernel is for the cell, not for the job, which ends with the kernel.
+        alone = _is_interactive()
+        command = [sys.executable, "-m", *((BOUND,) if alone else ()), "tftraining_client", "run", str(file)]
+        command += ["--code", str(program), "--workdir", str(self._workdir)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=self._scratch
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=self._scratch,
+                start_new_session=alone,
             )
         # With the handle, or at the end of Python.
         weakref.finalize(self, _remove_scratch, self._scratch, self._process)
@@ -237,6 +222,13 @@ class LocalHandle(Handle):
         return JobFailed(self.name, reason or "Error", message, "\n".join((own or lines)[-LOG_TAIL:]))
 
 
+def _is_interactive() -> bool:
+    """Whether a person types at this Python, or a notebook does. Linux tells of the end of the thread that has started
+    a process: that of another thread than the main one is not the end of the kernel."""
+    typed = hasattr(sys, "ps1") or bool(sys.flags.interactive)
+    return typed and threading.current_thread() is threading.main_thread()
+
+
 def _remove_scratch(scratch: Path, process: "subprocess.Popen[bytes]") -> None:
     """Remove the files of a run that has ended. A run whose handle nobody keeps goes on, and needs them."""
     if process.poll() is not None:
@@ -246,7 +238,7 @@ def _remove_scratch(scratch: Path, process: "subprocess.Popen[bytes]") -> None:
 def from_function(train: Callable[..., Any], *args: Any, **options: Any) -> Handle:
     """A job that calls `train(*args)` in every worker; nothing runs before `submit`.
 
-    The options are the fields of `Options`: workers, storage, image, name, code, spec, where and others. For named
+    The options are the fields of `Options`: workers, storage, image, resources, env, packages and others. For named
     arguments of the function use functools.partial. UserError names what cannot be pickled.
     """
     return _handle(train, args, {}, _options(options))
@@ -277,13 +269,10 @@ def _options(given: Mapping[str, Any]) -> Options:
 def _handle(train: Callable[..., Any], args: tuple[Any, ...], named: Mapping[str, Any], options: Options) -> Handle:
     if options.where not in ("cluster", "local"):
         raise UserError(f'where={options.where!r}: must be "cluster" or "local"')
-    beside: dict[str, bytes] = {}
-    if options.code is not None:
-        directory = pack(options.code)
-        beside = files_of(directory)
-        for text in left_out(directory):
-            logging.getLogger(__name__).warning(text)
-    package = pack_files({**beside, **function_files(train, args, named)})
+    beside = None if options.code is None else pack(options.code)
+    for text in left_out(beside) if beside else ():
+        logging.getLogger(__name__).warning(text)
+    package = pack_files(function_files(train, args, named, options.packages), beside)
     _check_call(train, args, named)
     manifest = job_manifest(_job_name(train, options), options)
     return (ClusterHandle if options.where == "cluster" else LocalHandle)(manifest, package, options)
@@ -304,41 +293,6 @@ def _check_call(train: Callable[..., Any], args: tuple[Any, ...], named: Mapping
         signature.bind(*args, **named)
     except TypeError as error:
         raise UserError(f"{name}{signature} cannot be called so: {error}") from error
-
-
-def merged(own: Any, given: Any) -> Any:
-    """The manifest with what is given over it: objects field by field, containers by their name."""
-    if isinstance(own, Mapping) and isinstance(given, Mapping):
-        return {**own, **{name: merged(own.get(name), value) for name, value in given.items()}}
-    if _are_named(own) and _are_named(given):
-        by_name = {each["name"]: each for each in own}
-        for each in given:
-            by_name[each["name"]] = merged(by_name.get(each["name"]), each)
-        return list(by_name.values())
-    return given
-
-
-def _are_named(items: Any) -> bool:
-    return isinstance(items, list) and all(isinstance(each, Mapping) and "name" in each for each in items)
-
-
-def job_manifest(name: str, options: Options) -> Manifest:
-    """The job without its program."""
-    container = {"name": "tensorflow", "image": options.image, "command": ["python", SCRIPT]}
-    spec: Manifest = {
-        "replicaSpecs": {"worker": {"replicas": options.workers}},
-        "template": {"spec": {"containers": [container]}},
-    }
-    if options.storage is not None:
-        claim = {"volume": {"persistentVolumeClaim": {"claimName": options.storage}}}
-        spec["storage"] = claim if isinstance(options.storage, str) else dict(options.storage)
-    metadata = {"name": name, **({"namespace": options.namespace} if options.namespace else {})}
-    return {
-        "apiVersion": "tftraining.dev/v1",
-        "kind": "TFTrainingJob",
-        "metadata": metadata,
-        "spec": merged(spec, options.spec or {}),
-    }
 
 
 def _job_name(train: Callable[..., Any], options: Options) -> str:

@@ -300,14 +300,20 @@ def train(epochs: int) -> None:
 def test_a_function_is_submitted_from_a_program_with_an_event_loop(
     operator: OperatorProcess, control_plane: ControlPlane, namespace: str
 ) -> None:
+    key = {"secretKeyRef": {"name": "hf", "key": "token"}}
+
     async def notebook() -> Handle:
         options = {"namespace": namespace, "kubeconfig": str(control_plane.kubeconfig), "name": "job"}
-        return distributed(workers=2, **options)(train)(3)
+        asked = {"resources": {"cpu": 1}, "env": {"HF_TOKEN": key}, "packages": ["rich"]}
+        return distributed(workers=2, **options, **asked)(train)(3)
 
     handle = asyncio.run(notebook())
     job = TrainingJob(control_plane, namespace)
     pod = job.wait_for_pods(attempt=1)["job-worker-1"]
-    assert pod["spec"]["containers"][0]["command"][-2:] == ["python", "run_function.py"]
+    container = pod["spec"]["containers"][0]
+    assert container["command"][-2:] == ["python", "run_function.py"]
+    assert container["resources"] == {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}
+    assert {"name": "HF_TOKEN", "valueFrom": key} in container["env"]
     ((_, archive),) = config_maps(control_plane, namespace).items()
     assert archive["metadata"]["ownerReferences"][0]["uid"] == job.raw()["metadata"]["uid"]
     with pytest.raises(WaitTimeout):

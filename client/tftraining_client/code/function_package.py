@@ -7,9 +7,10 @@ value, unless the module is installed: the image does not have it.
 import functools
 import inspect
 import pickle
+import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -19,23 +20,41 @@ import cloudpickle
 
 from tftraining_client.errors import UserError
 
-SCRIPT, PICKLE = "run_function.py", "function.pkl"
+SCRIPT, PICKLE, PACKAGES = "run_function.py", "function.pkl", "function-packages.txt"
+# A requirement, not an option of pip, and no address with a password in it.
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][^\n\r]*")
+_PASSWORD = re.compile(r"://[^/\s]*@")
 # Before the script's own code, so that the program is forked from an interpreter that has imported TensorFlow.
 _IMPORT = "import tensorflow  # noqa: F401  the function has it as a global\n"
 
 
 def function_files(
-    function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]
+    function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], packages: Sequence[str] = ()
 ) -> dict[str, bytes]:
-    """The files of the function, called with these arguments. UserError names what cannot be pickled."""
+    """The files of the function, called with these arguments, and of the packages that it needs. UserError names what
+    cannot be pickled, and what is no requirement."""
     called = functools.partial(function, *arguments, **named)
     with _own_module_by_value(function):
         pickled = _pickled(called)
         if pickled is None:
             raise UserError(f"{_name(function)} cannot be sent to the job: {_culprit(function, arguments, named)}")
-    packages = Path(cloudpickle.__file__).parent
-    library = {f"cloudpickle/{each.name}": each.read_bytes() for each in sorted(packages.glob("*.py"))}
-    return {SCRIPT: _script(function), PICKLE: pickle.dumps(tuple(sys.version_info[:2])) + pickled, **library}
+    own = Path(cloudpickle.__file__).parent
+    library = {f"cloudpickle/{each.name}": each.read_bytes() for each in sorted(own.glob("*.py"))}
+    wanted = {PACKAGES: _requirements(packages)} if packages else {}
+    return {SCRIPT: _script(function), PICKLE: pickle.dumps(tuple(sys.version_info[:2])) + pickled, **library, **wanted}
+
+
+def _requirements(packages: Sequence[str]) -> bytes:
+    """A file of requirements for pip."""
+    for each in [()] if isinstance(packages, str) else packages:
+        if not isinstance(each, str) or not _REQUIREMENT.fullmatch(each):
+            raise UserError(
+                f"packages: must be a list of requirements such as 'pandas>=2', not {each or packages!r}; options of "
+                'pip are variables: env={"PIP_INDEX_URL": …}'
+            )
+        if _PASSWORD.search(each):
+            raise UserError("packages: an address with a name or a password: whoever may read the job would see it")
+    return "".join(f"{each}\n" for each in packages).encode()
 
 
 def _script(function: Callable[..., Any]) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from tftraining.launch.unpack import unpack
 from tftraining_client.code.ignore import OWN, IgnoreRules
 from tftraining_client.errors import UserError
 
@@ -75,27 +76,31 @@ def pack(directory: Path | str) -> Package:
     return _package(contents, tuple(sorted(rules.left_out)))
 
 
-def pack_files(files: Mapping[str, bytes]) -> Package:
-    """The package of files by their paths."""
-    entries = {path: Entry(PurePosixPath(path), Path(path), len(data)) for path, data in files.items()}
-    return _package({path: (entry, files[path]) for path, entry in entries.items()})
+def pack_files(files: Mapping[str, bytes], beside: Package | None = None) -> Package:
+    """The package of files by their paths, and of the files and links of another one beside them."""
+    entries = {path: (Entry(PurePosixPath(path), Path(path), len(data)), data) for path, data in files.items()}
+    return _package({**(_contents(beside) if beside else {}), **entries})
 
 
-def files_of(package: Package) -> dict[str, bytes]:
-    """The regular files of a package by their paths."""
+def _contents(package: Package) -> dict[str, tuple[Entry, bytes]]:
+    """The files and links of a package."""
+    found = {}
     with tarfile.open(fileobj=io.BytesIO(package.data)) as tar:
-        found = [(member.name, tar.extractfile(member)) for member in tar if member.isreg()]
-        return {name: file.read() for name, file in found if file is not None}
+        for member in tar:
+            file, path = tar.extractfile(member) if member.isreg() else None, PurePosixPath(member.name)
+            entry = Entry(path, Path(path), member.size, bool(member.mode & 0o100), member.linkname)
+            found[member.name] = entry, file.read() if file else b""
+    return found
 
 
 def write_files(package: Package, directory: Path) -> None:
-    """Write the regular files of a package, so that the directory can be packed again."""
-    for name, data in files_of(package).items():
-        path = directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+    """Unpack a package, so that the directory can be packed again."""
+    archive = directory.with_suffix(".tar.gz")
+    archive.write_bytes(package.data)
+    unpack(archive, package.digest, directory)
+    archive.unlink()
     # The ignore files among them have had their effect, and a credential among them was named.
-    names = (re.sub(r"([\\*?\[\] !#])", r"\\\1", name) for name in files_of(package))
+    names = (re.sub(r"([\\*?\[\] !#])", r"\\\1", name) for name, _ in package.sizes)
     (directory / OWN).write_text("".join(["!*\n", *(f"!/{name}\n" for name in names)]), encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from tftraining_client.commands.output import note
 from tftraining_client.errors import UserError
-from tftraining_client.function import IMAGE, Options, job_manifest
+from tftraining_client.function_job import IMAGE, Options, job_manifest
 from tftraining_client.validation import NotInstalled, check_templates, validate
 
 CLAIM = "training"  # as in the examples

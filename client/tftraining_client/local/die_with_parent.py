@@ -1,6 +1,7 @@
-"""Runs the launcher such that the launcher cannot outlive `tftj run`, even if `tftj run` is killed.
+"""Runs a module such that it cannot outlive its parent, even if the parent is killed: the launcher under `tftj run`,
+and `tftj run` itself under a notebook's kernel.
 
-python -P -m tftraining_client.local.die_with_parent -- command args…
+python -P -m tftraining_client.local.die_with_parent MODULE arguments…
 """
 
 import ctypes
@@ -13,13 +14,14 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Ask the kernel for a SIGTERM at the parent's death, then run the launcher in this process."""
+    """Ask the kernel for a SIGTERM at the parent's death, then run the module in this process."""
     parent = os.getppid()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(143)  # the parent died before prctl
-    runpy.run_module("tftraining.launch", run_name="__main__", alter_sys=True)
+    module = sys.argv.pop(1)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

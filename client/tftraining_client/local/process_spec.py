@@ -36,7 +36,7 @@ from tftraining_client.local.ports import HOST, Ports
 from tftraining_client.local.volumes import File, Volumes, volumes_of
 from tftraining_client.validation.structure import Json
 
-LAUNCHER = ("-P", "-m", "tftraining_client.local.die_with_parent")
+LAUNCHER = ("-P", "-m", "tftraining_client.local.die_with_parent", "tftraining.launch")
 TASK, SETTINGS, DIRECTORY = "TF_CONFIG", "TFTRAINING_LAUNCHER", "TFTRAINING_DIR"
 
 

@@ -1,19 +1,23 @@
 """A function as the program of a job: what travels, what cannot, and the Python that it needs."""
 
 import functools
+import os
+import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tftraining.launch.unpack import unpack
 from tftraining_client import UserError, distributed, from_function
-from tftraining_client.code import pack_files
-from tftraining_client.code.function_package import function_files
-from tftraining_client.code.package import files_of
-from tftraining_client.function import Options, job_manifest
+from tftraining_client.code import Package, pack, pack_files
+from tftraining_client.code.function_package import PACKAGES, function_files
+from tftraining_client.code.package import write_files
+from tftraining_client.function_job import Options, job_manifest
 
 BASE = 40
 LOCK = threading.Lock()
@@ -37,7 +41,7 @@ def run(files: dict[str, bytes], directory: Path) -> subprocess.CompletedProcess
     for name, data in files.items():
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(data)
-    command = [sys.executable, "-S", "run_function.py"]
+    command = [sys.executable, *([] if PACKAGES in files else ["-S"]), "run_function.py"]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, check=False)
 
 
@@ -128,5 +132,134 @@ def test_a_function_that_uses_tensorflow_is_forked_from_a_warm_interpreter() -> 
     assert "\nimport tensorflow " in warm
 
 
-def test_files_travel_beside_the_function() -> None:
-    assert files_of(pack_files({"a/b.py": b"1", "c": b"2"})) == {"a/b.py": b"1", "c": b"2"}
+def unpacked(package: Package, directory: Path) -> Path:
+    archive = directory.with_suffix(".tar.gz")
+    archive.write_bytes(package.data)
+    unpack(archive, package.digest, directory)
+    return directory
+
+
+def test_a_directory_travels_beside_the_function_with_its_links_and_executables(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "prepare.sh").write_text("true")
+    (own / "prepare.sh").chmod(0o755)
+    (own / "link").symlink_to("prepare.sh")
+    (own / "all").symlink_to(".")
+    package = pack_files({"a/b.py": b"1", "function.pkl": b"2"}, pack(own))
+    # On the way of a cluster, and on that of this machine.
+    write_files(package, tmp_path / "local")
+    for place in (unpacked(package, tmp_path / "pod"), unpacked(pack(tmp_path / "local"), tmp_path / "again")):
+        assert os.access(place / "prepare.sh", os.X_OK) and not os.access(place / "a" / "b.py", os.X_OK)
+        assert (place / "link").readlink() == Path("prepare.sh") and (place / "all" / "link").read_text() == "true"
+        assert (place / "function.pkl").read_bytes() == b"2"
+
+
+def wheel(directory: Path, name: str, version: str, text: str) -> None:
+    """A wheel with one module."""
+    directory.mkdir(exist_ok=True)
+    with zipfile.ZipFile(directory / f"{name}-{version}-py3-none-any.whl", "w") as file:
+        info = f"{name}-{version}.dist-info"
+        file.writestr(f"{name}.py", text)
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+
+
+def uses_package() -> None:
+    import tiny_wheel  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    print(tiny_wheel.VALUE, subprocess.check_output([sys.executable, "-c", "import tiny_wheel as t; print(t.VALUE)"]))
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """pip takes wheels from this directory only; the programs have a directory for temporary files of their own."""
+    (tmp_path / "tmp").mkdir()
+    found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "index"), "TMPDIR": str(tmp_path / "tmp")}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    wheel(tmp_path / "index", "tiny_wheel", "1.0", "VALUE = 7")
+    wheel(tmp_path / "index", "pyyaml", "0.1", "")
+    return tmp_path / "index"
+
+
+def test_packages_are_installed_once_a_container(index: Path, tmp_path: Path) -> None:
+    files = function_files(uses_package, (), {}, ["tiny_wheel>=1", "pyyaml"])
+    first = run(files, tmp_path)
+    assert first.stdout == "7 b'7\\n'\n", first.stderr
+    assert "installing the packages of the function: tiny_wheel>=1, pyyaml" in first.stderr
+    # What the image has is not installed beside it.
+    (place,) = (tmp_path / "tmp").glob("tftraining-packages-*")
+    assert list(place.glob("**/tiny_wheel.py")) and not list(place.glob("**/pyyaml*"))
+    shutil.rmtree(index)
+    again = run(files, tmp_path)
+    assert (again.stdout, again.stderr) == (first.stdout, "")
+
+
+@pytest.mark.slow_fault
+def test_packages_that_cannot_be_had_are_named_in_one_line(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run(function_files(uses_package, (), {}, ["pyyaml==0.1"]), tmp_path)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "RuntimeError: the packages of the function cannot be installed (pyyaml==0.1): Cannot install"
+    )
+    assert not list((tmp_path / "tmp").iterdir())
+    monkeypatch.delenv("PIP_NO_INDEX")
+    for name, value in {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"}.items():
+        monkeypatch.setenv(name, value)
+    done = run(function_files(uses_package, (), {}, ["not-there"]), tmp_path)
+    assert "(not-there): the pod has no way to the index: set env PIP_INDEX_URL" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "packages", ["pandas", ["--index-url https://x"], ["a\nb"], ["a @ https://me:p4ss@host/a.whl"]]
+)
+def test_what_is_no_requirement_is_refused(packages: Any) -> None:
+    with pytest.raises(UserError, match="packages: ") as refused:
+        from_function(train, 1, packages=packages)
+    assert "p4ss" not in str(refused.value)
+
+
+def container(**options: Any) -> dict[str, Any]:
+    found: dict[str, Any] = job_manifest("a", Options(**options))["spec"]["template"]["spec"]["containers"][0]
+    return found
+
+
+def test_resources_and_variables_are_those_of_the_container() -> None:
+    key = {"secretKeyRef": {"name": "wandb", "key": "token"}}
+    asked = container(resources={"nvidia.com/gpu": 1, "cpu": 2.5}, env={"DEBUG": "$(HOME)", "WANDB_API_KEY": key})
+    assert asked["resources"] == {"limits": {"nvidia.com/gpu": "1", "cpu": "2.5"}}
+    assert asked["env"] == [
+        {"name": "DEBUG", "value": "$$(HOME)"},
+        {"name": "WANDB_API_KEY", "valueFrom": key},
+    ]
+    # As Kubernetes has them, and with a template beside them, which comes last.
+    pod = {
+        "containers": [
+            {"name": "tensorflow", "resources": {"limits": {"cpu": "8"}}, "env": [{"name": "B", "value": "2"}]}
+        ]
+    }
+    both = container(resources={"requests": {"cpu": "1"}}, env={"A": "1", "B": "1"}, spec={"template": {"spec": pod}})
+    assert both["resources"] == {"requests": {"cpu": "1"}, "limits": {"cpu": "8"}}
+    assert both["env"] == [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
+    assert "env" not in container() and "resources" not in container()
+
+
+def test_a_secret_is_no_plain_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("WANDB_API_KEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "password"):
+        with pytest.raises(UserError, match=f"env: {name} looks like a secret.*secretKeyRef") as refused:
+            container(env={name: "p4ss"})
+        assert "p4ss" not in str(refused.value)
+        assert container(env={name: "p4ss"}, where="local")["env"] == [{"name": name, "value": "p4ss"}]
+    with pytest.raises(UserError, match="env: the value of N must be a text"):
+        container(env={"N": 1})
+    # A job of this machine inherits the variables of its caller.
+    key = {"secretKeyRef": {"name": "wandb", "key": "token"}}
+    monkeypatch.setenv("HF_TOKEN", "mine")
+    assert "env" not in container(env={"HF_TOKEN": key}, where="local")
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(UserError, match="set the variable HF_TOKEN here"):
+        container(env={"HF_TOKEN": key}, where="local")

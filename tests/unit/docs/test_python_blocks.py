@@ -10,7 +10,7 @@ import tftraining_client
 from tests.support.page_commands import blocks
 from tests.unit.docs.test_paths import PAGES
 from tftraining_client import AsyncClient, Client
-from tftraining_client.function import Options
+from tftraining_client.function_job import Options
 
 PACKAGE = "tftraining_client"
 FUNCTIONS = ("distributed", "from_function")
