@@ -1,34 +1,48 @@
 """What to try after a failure, by the reason in the status (docs/status.md). Pure.
 
-Each text names the field or the command; what the message says already is left out. JOB stands for the job's name.
+Each text names the field or the command. What the message says already is left out, and so is advice that names
+neither. JOB stands for the job's name, FILE for the file that it was submitted from.
 """
 
+import re
+
+from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, Condition
 from tftraining_client.cluster.models import Job
 
-FALLBACK = "read the log; `kubectl describe` of the pod has the kubelet's messages"
+FALLBACK = "`tftj logs JOB` has the program's words, `kubectl describe pod` those of the kubelet"
 WAIT = "wait: the gang resumes from its last backup, free of charge"
-PROGRAM = "correct the program"
+AGAIN = "`tftj submit --replace -f FILE`"
+TRACEBACK = "`tftj logs JOB` has the traceback; the gang restarts by itself"
+STACKS = "read the stacks of all programs in `tftj logs JOB`: they show where each member waits"
 MEMORY = "raise resources.limits.memory of the container in spec.template, or reduce the batch size"
-AGAIN = "then `tftj delete JOB` and `tftj submit -f FILE`: it resumes from its backup"
-CHANGE = "the template can be changed between `tftj suspend JOB` and `tftj resume JOB`"
+UNIT = "reduce the batch size: the GPU's memory is full, and no field of the job enlarges it"
+DISK = "enlarge the volume: resources.requests.storage of its claim, or sizeLimit of an emptyDir in spec.template"
+OTHER_MODEL = "if the file is the backup of another model, begin anew: `tftj submit --replace --fresh -f FILE`"
+NO_BATCH = "give every replica a batch: the input has fewer than spec.replicaSpecs.worker.replicas, or no file"
+GIVE_FILE = (
+    "give the file to every pod: in the image, in spec.storage (TFTRAINING_DIR), or in a volume of spec.template"
+)
+SCOPE = "build the model, the optimizer and the metrics within `with strategy.scope():`"
 
 # Ends that say nothing of the failures before: those of the last failure tell more.
 AFTER_FAILURES = ("MaxRestartsExceeded", "SameFailure", "FailedByRule")
-# By the last part of the name of an exception.
+# By the exception, as it stands in the status; the first that is found.
 OF_EXCEPTIONS = {
-    **dict.fromkeys(("ResourceExhaustedError", "MemoryError"), MEMORY),
-    **dict.fromkeys(
-        ("FileNotFoundError", "NotFoundError"),
-        "give the file to every pod: in the image, in spec.storage (TFTRAINING_DIR), or in a volume of spec.template",
-    ),
-    "PermissionError": "give the user the right: securityContext.runAsUser or fsGroup in spec.template",
-    "DataLossError": "make the damaged file anew, or leave it out of the data set",
+    r"No space left on device|Disk quota exceeded": DISK,
+    r"^ResourceExhaustedError: .*GPU": UNIT,
+    r"^(ResourceExhausted|Memory)Error\b": MEMORY,
+    r"(not found in|for) checkpoint|hape mismatch|objects could not be loaded": OTHER_MODEL,
+    r"^FileNotFoundError\b|No such file or directory|[Ff]ile (or directory )?(not )?found\b": GIVE_FILE,
+    r"^PermissionError\b|[Pp]ermission denied": "give the user the right: securityContext.runAsUser or fsGroup in "
+    "spec.template",
+    r"^DataLossError\b": "make the damaged file anew, or leave it out of the data set",
+    r"^StopIteration\b|\(Empty logs\)": NO_BATCH,
+    r"the distribution strategy scope of": SCOPE,
+    r"Collective ops must be configured at program startup": "create the strategy before anything else of TensorFlow",
 }
 ENDED = "read the log of the member that has ended (`tftj logs JOB`): the others wait for it"
 ADVICE = {
-    "MaxRestartsExceeded": PROGRAM,
-    "SameFailure": PROGRAM,
-    "FailedByRule": "correct the program, or the rule of spec.restartPolicy.rules that the message names",
+    "FailedByRule": "change the rule of spec.restartPolicy.rules that the message names, or the program",
     "StartDeadlineExceeded": "raise spec.runPolicy.startDeadlineSeconds if the start needs longer",
     "DeadlineExceeded": "raise spec.runPolicy.activeDeadlineSeconds",
     "InvalidSpec": "correct the field that the message names; an old definition of the resource accepts wrong specs: "
@@ -36,48 +50,66 @@ ADVICE = {
     "InvalidPodTemplate": "correct the field of spec.template that the message names",
     "NoPython": "use an image with Python 3.9 or later in spec.template, or spec.restartPolicy.mode: Recreate",
     "NotFound": "correct the command of the container in spec.template, or use an image that contains the program",
-    "SyntaxError": "correct the program; `python -m py_compile FILE` finds the place without a cluster",
+    "SyntaxError": "`python -m py_compile PROGRAM` finds the place without a cluster",
     "ImportError": "install the module in the image of spec.template; `tftj run FILE` finds a missing module without a "
     "cluster",
     "Keras3Fit": "install keras 3.10 to 3.15, with spec.launcher.keras: Auto, or tf_keras with `import tf_keras as "
-    "keras`; a backup of tf_keras needs tf_keras, or another directory to start over",
-    "Error": PROGRAM,
-    "Killed": "find the sender of the SIGKILL: the node's log, or a sidecar",
+    "keras`; a backup of tf_keras needs tf_keras, or another directory (spec.storage.directory) to start over",
+    "Error": TRACEBACK,
+    "Killed": "find the sender of the SIGKILL: `journalctl -k` on the node has those of the kernel; or a sidecar",
     "OOMKilled": MEMORY,
-    "Stalled": "read the stacks of all programs in `tftj logs JOB`: they show where each member waits",
-    "NoStep": "read the stacks of all programs in `tftj logs JOB`; spec.runPolicy.stallTimeoutSeconds restarts a "
-    "training that stands still",
+    "Stalled": STACKS,
+    "NoStep": f"{STACKS}; spec.runPolicy.stallTimeoutSeconds restarts a training that stands still",
+    "SlowStart": "`tftj logs JOB` shows what the named members do; with another value than 600 "
+    "spec.runPolicy.startDeadlineSeconds fails such a job",
+    "NoGPU": "use an image with NVIDIA's CUDA libraries in spec.template (requirements/trainer-gpu.txt); `nvidia-smi` "
+    "on the node shows its driver",
     "TrainsAlone": "build the strategy from the TF_CONFIG of the environment, which the program must not remove; or "
     "set spec.replicaSpecs.worker.replicas: 1",
-    "InitContainerFailed": "read the log of the init container: `kubectl logs POD -c CONTAINER`",
+    "InputNotReproducible": "make the input reproducible (docs/memory-backups.md), or set "
+    "spec.launcher.memoryBackup.exactness: Required",
+    "InitContainerFailed": "read the log of the init container: `tftj logs JOB --container CONTAINER`",
+    "Evicted": "raise resources.requests of the container in spec.template for the resource that the message names",
+    **dict.fromkeys(
+        ("StartError", "ContainerCannotRun", "RunContainerError"),
+        "correct the command of the container in spec.template",
+    ),
     "PodsNotReady": "correct the image, claim or resources.requests in spec.template that the message names",
     "CreationRefused": "change the quota, webhook, policy or name that the message names; `tftj doctor` checks rights",
-    "WaitingForQuota": "wait, raise the quota that the message names, or reduce the job: it starts when all of it fits",
+    "WaitingForQuota": "raise the quota that the message names, or reduce the job (`tftj scale JOB --replicas N`): it "
+    "starts when all of it fits",
     "StorageInUse": "wait for the other job, or give this one another spec.storage.directory",
     "ChangeRefused": "change the webhook or policy that the message names; `tftj doctor` checks the operator's rights",
-    "Stopping": "wait until the earlier pods are gone; if one stays, look at its node and its finalizers",
+    "Stopping": "wait until the earlier pods are gone; `kubectl get pod -o yaml` shows the node and the finalizers of "
+    "one that stays",
     "PodsStarting": "wait: no cause of a delay is known yet",
     "CreatingPods": "wait: the operator is about to create the pods",
-    "NodeNotReady": "check the node: after spec.runPolicy.nodeLostSeconds its pods are created elsewhere",
+    "NodeNotReady": "`kubectl describe node`: after spec.runPolicy.nodeLostSeconds its pods are created elsewhere",
     "Resized": WAIT,
     "Grown": WAIT,
     "SpecChanged": WAIT,
     "RestartRequested": WAIT,
-    "MemberLost": "wait: the gang resumes from its last backup; if it recurs, check the node and the network",
+    "MemberLost": "wait: the gang resumes from its last backup; if it recurs, `kubectl describe node`",
     "Terminated": WAIT,
     "ResumedTrainingDiffers": "wait: the training resumes from its storage, free of charge; report the message",
     "PodDeleted": WAIT,
     "UncleanContainer": "wait: the pod is made anew; a command that cannot run twice in a container recurs",
-    "NodeLost": "repair or remove the node; the pod is created on another one",
+    "NodeLost": "repair or remove the node (`kubectl delete node`); the pod is created on another one",
     "KeyLost": "do not delete the job's Secret; the gang resumes in new pods",
     "Starting": "wait: the pods exist and do not train yet",
-    "FewerWorkers": "the message says why workers are missing; the others train on",
+    "FewerWorkers": "`tftj status JOB` shows the missing workers; the others train on",
     "Suspended": "resume the job: `tftj resume JOB`",
     "SpecUnreadable": "run an operator of the version that wrote the job, or correct the part in the message",
     "StatusUnreadable": "run an operator of the version that wrote the job, or correct the part in the message",
-    "ChildUnreadable": "report the message; to go on, delete the object that it names",
+    "ChildUnreadable": "report the message; to go on, `kubectl delete` the object that it names",
 }
+OF_A_POD = "raise activeDeadlineSeconds in spec.template, or leave it out"  # DeadlineExceeded of a pod, not of the job
 NO_OPERATOR = "no operator has seen the job: `tftj doctor` checks the operator"
+NOT_WHILE_IT_RUNS = ("spec.template", "spec.storage", "spec.launcher")
+WARNINGS = (
+    *("NoProgress", "NoGPU", "TrainsAlone", "ChangeRefused"),
+    *(INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, "Unreadable"),
+)
 
 
 def advice(phase: str, reason: str, cause: str = "", exception: str = "") -> str:
@@ -86,26 +118,67 @@ def advice(phase: str, reason: str, cause: str = "", exception: str = "") -> str
         return NO_OPERATOR
     if phase in ("Running", "Succeeded") and reason not in ADVICE:
         return ""
-    text = _of_the_failure(reason, cause, exception) or ADVICE.get(reason, FALLBACK)
-    if phase == "Failed" and text != FALLBACK:
-        return f"{text}; {AGAIN}"
-    return f"{text}; {CHANGE}" if "spec.template" in text else text
+    if reason in (*AFTER_FAILURES, "Error"):
+        of_cause = _of_cause(cause) if reason in AFTER_FAILURES else ""
+        return _of_exception(exception) or of_cause or ADVICE.get(reason, "")
+    return _of_cause(reason) if phase == "Restarting" else ADVICE.get(reason, FALLBACK)
 
 
-def _of_the_failure(reason: str, cause: str, exception: str) -> str:
-    """The advice for the last failure; "" if it knows no more than that of the reason."""
-    if reason not in (*AFTER_FAILURES, "Error"):
+def _of_cause(reason: str) -> str:
+    """The advice for the end of a pod or of its program; "" for a program's own failure."""
+    if reason in ("", "Error"):
         return ""
-    kind = cause if reason in AFTER_FAILURES and cause in ADVICE else "Error"
-    named = OF_EXCEPTIONS.get(exception.partition(":")[0].rpartition(".")[2], "")
-    return named or (ADVICE[kind] if kind != "Error" else "")
+    return OF_A_POD if reason == "DeadlineExceeded" else ADVICE.get(reason, FALLBACK)
+
+
+def _of_exception(exception: str) -> str:
+    return next((text for found, text in OF_EXCEPTIONS.items() if re.search(found, exception)), "")
 
 
 def advice_for(job: Job) -> str:
-    """What to try with this job."""
-    failure, ended = job.status.failure, "exited with code" in (job.status.message or "")
-    counts = job.status.replicas.values()
-    if job.status.reason == "PodsStarting" and (ended or any(each.succeeded or each.failed for each in counts)):
-        return ENDED.replace("JOB", job.name)
+    """What to try with this job, with the command that submits it again."""
+    text = _of_the_job(job)
+    if "`tftj submit" not in text and (job.failed or any(field in text for field in NOT_WHILE_IT_RUNS)):
+        text = (
+            f"{text}; then {AGAIN}{_resumes(job)}" if text else f"after a change of the program {AGAIN}{_resumes(job)}"
+        )
+    if (job.raw.get("metadata") or {}).get("generateName"):  # each submission is another job
+        text = re.sub("`tftj submit --replace (--fresh )?", "`tftj submit ", text)
+    return text.replace("-f FILE`", f"-f FILE{_code_option(job)}`").replace("JOB", job.name)
+
+
+def _of_the_job(job: Job) -> str:
+    status = job.status
+    ended = "exited with code" in (status.message or "")
+    counts = status.replicas.values()
+    if status.reason == "PodsStarting" and (ended or any(each.succeeded or each.failed for each in counts)):
+        return ENDED
+    failure = status.failure
     told = (failure.reason or "", failure.exception or "") if failure is not None else ()
-    return advice(job.phase, job.status.reason or "", *told).replace("JOB", job.name)
+    text = advice(job.phase, status.reason or "", *told)
+    if text == OTHER_MODEL and not _has_storage(job):  # each new job begins anew
+        return ""
+    of_warnings = [text for text in (ADVICE.get(each.reason, WAIT) for each in warnings(job)) if text[:4] != "wait"]
+    idle = text in ("", NO_OPERATOR) or text.startswith("wait")
+    return of_warnings[-1] if of_warnings and idle else text
+
+
+def warnings(job: Job) -> list[Condition]:
+    """The conditions of the job that are a warning."""
+    found = (job.status.condition(kind) for kind in WARNINGS)
+    return [each for each in found if each is not None and each.status == "True"]
+
+
+def _has_storage(job: Job) -> bool:
+    return bool((job.raw.get("spec") or {}).get("storage"))
+
+
+def _resumes(job: Job) -> str:
+    """Where the next job begins, if this one has trained and has a storage."""
+    return ", which resumes from the last backup" if _has_storage(job) and job.status.progress is not None else ""
+
+
+def _code_option(job: Job) -> str:
+    """The option of `tftj submit` that brings the program, if the job had one."""
+    code = (job.raw.get("spec") or {}).get("code") or {}
+    return " --git URL@SHA" if code.get("git") else " --code DIR" if code else ""

@@ -4,18 +4,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, MEMORY_BACKUP, RESUMED_TRAINING_DIFFERS, Failure
+from tftraining_api.model.status import MEMORY_BACKUP, Failure
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
-from tftraining_client.commands.advice import advice_for
+from tftraining_client.commands.advice import advice_for, warnings
 from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import hint, print_raw, say
 from tftraining_client.commands.restart_text import restart_text
-
-WARNINGS = (
-    *("NoProgress", "NoGPU", "TrainsAlone", "ChangeRefused"),
-    *(INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, "Unreadable"),
-)
 
 
 async def explain(client: AsyncClient, name: str, output: str | None) -> int:
@@ -42,17 +37,9 @@ def as_object(job: Job) -> dict[str, Any]:
         "namespace": job.namespace,
         "phase": job.phase,
         **{name: status[name] for name in ("reason", "message", "failure", "lastRestart") if name in status},
-        "warnings": [dict(zip(("type", "message"), each, strict=True)) for each in _warnings(job)],
+        "warnings": [{"type": each.type, "message": each.message} for each in warnings(job)],
         "try": advice_for(job),
     }
-
-
-def _warnings(job: Job) -> Iterator[tuple[str, str]]:
-    """The conditions that are a warning, with their messages."""
-    for kind in WARNINGS:
-        condition = job.status.condition(kind)
-        if condition is not None and condition.status == "True":
-            yield kind, condition.message
 
 
 def _parts(job: Job, now: datetime) -> Iterator[str]:
@@ -65,8 +52,8 @@ def _parts(job: Job, now: datetime) -> Iterator[str]:
         yield restart_text(status.last_restart, now)
     if (backups := status.condition(MEMORY_BACKUP)) is not None:
         yield f"backups in memory: {backups.message}"
-    for kind, message in _warnings(job):
-        yield f"{kind}: {message}"
+    for each in warnings(job):
+        yield f"{each.type}: {each.message}"
     if job.log_tail and (job.failed or job.phase == "Restarting"):
         yield f"last lines of {status.failure.pod if status.failure else 'the program'}:"
         yield "\n".join(f"  {line}" for line in job.log_tail.rstrip().splitlines())

@@ -99,11 +99,12 @@ def _is_silent(restart: dict[str, Any]) -> bool:
 
 
 def _backups(backup: dict[str, Any]) -> str:
-    """The newest backup in memory that was seen, or why there was none; empty for a job without them."""
-    if backup.get("step") is None:
+    """The last backup in memory, or the newest that was seen, or why there was none; empty for a job without them."""
+    last, seen = backup.get("lastStep"), backup.get("step")
+    if last is None and seen is None:
         return f"none in memory: {backup['reason']}" if backup.get("reason") else ""
     size = f", {backup['bytes'] / 1e6:.1f} MB in each member" if backup.get("bytes") else ""
-    return f"in memory, last seen at step {backup['step']}{size}"
+    return f"in memory, {f'last seen at step {seen}' if last is None else f'the last at step {last}'}{size}"
 
 
 def _went_on(restart: dict[str, Any]) -> list[str]:

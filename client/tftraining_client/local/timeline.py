@@ -51,6 +51,8 @@ class Timeline:
 
     def record_result(self, result: Status) -> None:
         """Take a launcher's termination message: it has the last steps, which polls may have missed."""
+        if result.get("lastBackup") is not None:
+            self.backup = {**self.backup, "lastStep": result["lastBackup"]}
         self.progress = known_progress(self.progress, result.get("progress"))
         self.ledger = result.get("ledger") or self.ledger
         self._note_restart(result, ended=result.get("verdict") == "Failed")

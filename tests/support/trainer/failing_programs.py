@@ -21,7 +21,7 @@ from pathlib import Path
 from tftraining.launch.failure.exit import exit_of
 from tftraining.launch.failure.incident import describe, reason_of
 from tftraining.launch.process.output import OutputTail
-from tftraining_client.commands.advice import AGAIN, advice
+from tftraining_client.commands.advice import advice
 
 KERASES = {"tf_keras": "import tf_keras as keras", "Keras 3": "import keras"}
 SECONDS = 120
@@ -203,8 +203,8 @@ HEAD = """# Messages of failing programs
 
 What `status.message`, the events and `tftj` say of a program that has failed, by its cause: the line of TensorFlow's or
 Keras' message that tells the cause, not the frame around it ("in user code:", "Graph execution error:"). Arrays are
-cut. The whole traceback is in the log. The last column is the advice of `tftj explain`, which also names the commands
-after it.
+cut. The whole traceback is in the log. The last column is the advice of `tftj explain`, where it has any beside the
+command that submits a changed program: `tftj submit --replace -f FILE`.
 
 `python -m tests.support.trainer.failing_programs` runs each program with both Kerases and writes this page; a test
 compares it.
@@ -225,8 +225,7 @@ def run(cause: str, which: str, directory: Path) -> tuple[str, str]:
         for line in output:
             tail.feed(2, line)
     ended = exit_of(os.waitpid(pid, 0)[1], tail.lines(), exception=tail.exception())
-    tried = advice("Failed", "MaxRestartsExceeded", reason_of(ended), ended.exception)
-    return _portable(describe("worker-1", ended)), tried.removesuffix(f"; {AGAIN}")
+    return _portable(describe("worker-1", ended)), advice("Failed", "SameFailure", reason_of(ended), ended.exception)
 
 
 def _become(script: Path, output: int) -> None:

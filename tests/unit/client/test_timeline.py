@@ -147,6 +147,16 @@ def test_a_backup_that_was_made_is_told_though_the_training_has_ended() -> None:
     assert told_last == "  backups   in memory, last seen at step 90, 4.0 MB in each member"
 
 
+@pytest.mark.parametrize("missed", [False, True])
+def test_the_last_backup_is_told_which_polls_may_have_missed(missed: bool) -> None:
+    timeline, ended = Timeline(), {"step": 40, "lastStep": 208, "reason": "the training has ended"}
+    for told in ({"step": 90, "bytes": 4_000_000, "reason": ""}, *(() if missed else (ended,))):
+        timeline.record_status(status("Training", backup=told), 1.0)
+    timeline.record_result({"verdict": "Succeeded", **({"lastBackup": 208} if missed else {})})
+    told_last = summary("digits", Result(True, 1.0), timeline)[-1]
+    assert told_last.startswith("  backups   in memory, the last at step 208"), "not that from which it has resumed"
+
+
 @pytest.mark.parametrize(("fit", "words"), [(4, "fit 4, "), (1, ""), (None, "")])
 def test_progress_and_summary_say_which_fit_of_several_it_is(fit: int | None, words: str) -> None:
     timeline = Timeline()

@@ -315,7 +315,10 @@ class Launcher:
 
     async def _write_termination_message(self, result: Result) -> None:
         path = self._settings.termination_message
-        fields = {name: value for name, value in self._status_fields().items() if name in REPORTED_FIELDS}
+        status = self._status_fields()
+        fields = {name: value for name, value in status.items() if name in REPORTED_FIELDS}
+        if (last := (status.get("backup") or {}).get("lastStep")) is not None:
+            fields["lastBackup"] = last
         text = termination_message(result, self._ledger(), fields)
         if result.verdict == FAILED:
             self._program.log(f"tftraining: {result.reason}: {result.message}")

@@ -4,14 +4,14 @@ Texts of users and programs stay as they are: the server makes their control cha
 them as text, never as markup.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.snapshot import Snapshot
-from tftraining_client.commands.advice import advice_for
-from tftraining_client.commands.explain import WARNINGS, culprit
+from tftraining_client.commands.advice import advice_for, warnings
+from tftraining_client.commands.explain import culprit
 from tftraining_client.commands.restart_text import restart_details
 from tftraining_client.history import History, Point, RestartMark
 from tftraining_client.local.display import fraction
@@ -56,7 +56,7 @@ def job_view(snapshot: Snapshot) -> View:
         "attempt": job.status.attempt,
         "progressText": progress_text(_progress(job)),
         "advice": advice_for(job),
-        "warnings": list(_warnings(job)),
+        "warnings": [f"{each.type}: {_line(each.message)}" for each in warnings(job)],
         "failure": culprit(job.status.failure) if job.status.failure else "",
         "logTail": job.log_tail,
         "curves": _curves(History.of((job.raw.get("status") or {}).get("history"))),
@@ -77,13 +77,6 @@ def _fraction(job: Job, progress: View) -> float | None:
     if job.succeeded:
         return 1.0
     return round(fraction(progress, job.phase == "Succeeded"), 4) if progress.get("epochs") else None
-
-
-def _warnings(job: Job) -> Iterable[str]:
-    for kind in WARNINGS:
-        condition = job.status.condition(kind)
-        if condition is not None and condition.status == "True":
-            yield f"{kind}: {_line(condition.message)}"
 
 
 def _curves(history: History) -> list[View]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tests.support.simulated_gang.copies import make_steps, report, restart, sta
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status, gang_summary
+from tftraining.launch.in_user_process.memory_backup.copy_report import ENDED, Report
 
 UNTOLD: dict[str, Any] = {
     "resumesAt": "",
@@ -18,6 +21,7 @@ UNTOLD: dict[str, Any] = {
     "violation": "",
     "violations": 0,
     "beginsAnew": [],
+    "lastStep": None,
 }
 NOTHING = {"step": None, "time": None, "where": None, "bytes": None, "seconds": None, "members": 0, **UNTOLD}
 
@@ -57,8 +61,21 @@ def test_where_a_restart_resumes_is_reported_with_all_that_is_not_the_same_then(
     for name, violation in (("worker-0", ""), ("worker-1", "152 steps of 300")):
         own = {**report(), **told, "violation": violation, "beginsAnew": ["MyStop"]}
         chief.handle_frame(name, {**heartbeat(1, 9.0), "backup": own}, 9.0)
-    found = {name: backup(chief)[name] for name in UNTOLD}
+    found = {name: backup(chief)[name] for name in UNTOLD if name != "lastStep"}
     assert found == {**told, "violation": "152 steps of 300", "violations": 1, "beginsAnew": ["MyStop"]}
+
+
+def test_the_last_copy_is_reported_after_the_training(tmp_path: Path) -> None:
+    """The step of the older one, if that of a member is older; not that from which the training resumed."""
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    own = Report(str(tmp_path), 1)
+    for name, step in (("worker-0", 208), ("worker-1", 200)):
+        own.tell(on=True, step=step, time=9.0, bytes=4_000_000, resumed={"from": "Memory", "step": 140})
+        own.tell_end(ENDED)
+        told = json.loads((tmp_path / "report.json").read_text())
+        assert (told["lastStep"], "step" in told) == (step, False)
+        chief.handle_frame(name, {**heartbeat(1, 9.1, step=210), "backup": told}, 9.1)
+    assert backup(chief)["lastStep"] == 200
 
 
 def test_members_without_a_copy_are_not_counted() -> None:

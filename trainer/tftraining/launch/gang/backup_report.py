@@ -27,7 +27,7 @@ class BackupReport:
     are no copies, `epoch_resumed` why a restart resumes only at an epoch; "" otherwise. `time` is in seconds since
     1970; `seconds` is how long the copy has blocked the training. A restart `resumes_at` one of RESUMES_AT, "" if that
     is unknown; `begins_anew` names what it does not restore. `violation` says how the resumed training was found to
-    differ from the undisturbed one.
+    differ from the undisturbed one. `last_step` is that of the last copy, once the copies have ended.
     """
 
     on: bool
@@ -45,6 +45,7 @@ class BackupReport:
     input_not_reproducible: bool
     violation: str
     begins_anew: tuple[str, ...]
+    last_step: int | None
 
     @property
     def newest(self) -> int | None:
@@ -74,6 +75,7 @@ def from_frame(told: object) -> BackupReport | None:
         input_not_reproducible=told.get("inputNotReproducible") is True,
         violation=_text(told.get("violation")),
         begins_anew=_names(told.get("beginsAnew")),
+        last_step=_count(told.get("lastStep")),
     )
 
 

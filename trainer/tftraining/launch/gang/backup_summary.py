@@ -21,7 +21,8 @@ class Summary:
     `time` is in seconds since 1970, `seconds` how long the copy has blocked the training. `reason` says why there are
     no copies, or why a restart resumes only at an epoch. A restart `resumes_at` one of RESUMES_AT, for which
     `resumes_at_reason` has the cause; `begins_anew` names what it does not restore. `violation` says how a resumed
-    training of this job was found to differ from the undisturbed one, in so many rounds (`violations`).
+    training of this job was found to differ from the undisturbed one, in so many rounds (`violations`). `last_step` is
+    that of the last copy, once the copies have ended.
     """
 
     on: bool
@@ -37,6 +38,7 @@ class Summary:
     violation: str = ""
     violations: int = 0
     begins_anew: tuple[str, ...] = ()
+    last_step: int | None = None
 
     def with_copy_of(self, other: Summary) -> Summary:
         """The same with the copy of `other`."""
@@ -70,6 +72,7 @@ def _with_resumption(summary: Summary, reports: Collection[BackupReport]) -> Sum
         violation=violation_of(reports),
         violations=int(bool(violation_of(reports))),
         begins_anew=next((report.begins_anew for report in reports if report.begins_anew), ()),
+        last_step=min((report.last_step for report in reports if report.last_step is not None), default=None),
     )
 
 

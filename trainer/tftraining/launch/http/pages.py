@@ -101,6 +101,7 @@ def _backup(coordinator: Coordinator) -> dict[str, Any] | None:
         "violation": found.violation,
         "violations": found.violations,
         "beginsAnew": list(found.begins_anew),
+        "lastStep": found.last_step,
     }
 
 

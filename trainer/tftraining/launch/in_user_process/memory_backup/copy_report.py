@@ -46,7 +46,9 @@ class Report:
         self.tell(resumesAt=STORAGE, resumesAtReason=why, beginsAnew=list(anew))
 
     def tell_end(self, reason: str) -> None:
-        """Say that there are no copies any more."""
+        """Say that there are no copies any more, and where the last one was."""
+        if (last := self._fields.get("step")) is not None:
+            self._fields["lastStep"] = last
         for name in ("step", "time", "bytes"):
             self._fields.pop(name, None)
         self.tell(on=False, reason=reason)

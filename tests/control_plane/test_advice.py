@@ -1,0 +1,146 @@
+"""The advice of `tftj explain` is followed word by word on a real API server: its field is set, its command is run, and
+the reason is gone."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.control_plane.test_operator_bad_input import set_quota
+from tests.control_plane.test_operator_in_place import IN_PLACE
+from tests.control_plane.test_operator_storage import STORAGE
+from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.manifests import REMOVED, changed
+from tftraining_client.__main__ import main
+
+Meet = Callable[[TrainingJob], None]
+CONTAINER = "spec.template.spec.containers.0"
+BARE = {"spec.restartPolicy.maxRestarts": 0}
+
+
+def nothing(job: TrainingJob) -> None:
+    """The reason comes by itself."""
+
+
+def ends(exit_code: int, reason: str = "Error", message: str = "") -> Meet:
+    """A container ends like that."""
+
+    def meet(job: TrainingJob) -> None:
+        job.wait_for_pods(attempt=1)
+        job.fail_pod("job-worker-1", exit_code, message, reason)
+
+    return meet
+
+
+def finds_no_image(job: TrainingJob) -> None:
+    job.wait_for_pods(attempt=1)
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "trainer:1"'}}
+    entry = {"name": "tensorflow", "image": "trainer:1", "imageID": "", "restartCount": 0, "ready": False}
+    job.patch_pod("job-worker-1", {"status": {"containerStatuses": [{**entry, "state": state}]}}, "/status")
+
+
+# By a reason, or the cause behind it: what the job is created with, what meets it, what its user sets.
+Case = tuple[str, dict[str, Any], Meet, dict[str, Any]]
+CASES: dict[str, Case] = {
+    "OOMKilled": (
+        "MaxRestartsExceeded",
+        BARE,
+        ends(137, "OOMKilled"),
+        {f"{CONTAINER}.resources": {"limits": {"memory": "4Gi"}}},
+    ),
+    "StartDeadlineExceeded": (
+        "StartDeadlineExceeded",
+        {"spec.runPolicy.startDeadlineSeconds": 1},
+        nothing,
+        {"spec.runPolicy.startDeadlineSeconds": 600},
+    ),
+    "Suspended": ("Suspended", {"spec.runPolicy.suspend": True}, nothing, {}),
+    "Error": ("MaxRestartsExceeded", BARE, ends(1), {}),
+    "StartError": ("MaxRestartsExceeded", BARE, ends(128, "StartError"), {f"{CONTAINER}.command": ["python"]}),
+    "FailedByRule": (
+        "FailedByRule",
+        {"spec.restartPolicy.rules": [{"action": "FailJob", "onExitCodes": [3]}]},
+        ends(3),
+        {"spec.restartPolicy.rules": REMOVED},
+    ),
+    "DeadlineExceeded": (
+        "DeadlineExceeded",
+        {"spec.runPolicy.activeDeadlineSeconds": 1},
+        nothing,
+        {"spec.runPolicy.activeDeadlineSeconds": 3600},
+    ),
+    "InvalidPodTemplate": (
+        "InvalidPodTemplate",
+        {f"{CONTAINER}.volumeMounts": [{"name": "none", "mountPath": "/data"}]},
+        nothing,
+        {f"{CONTAINER}.volumeMounts": REMOVED},
+    ),
+    "PodsNotReady": ("PodsNotReady", {}, finds_no_image, {f"{CONTAINER}.image": "trainer:2"}),
+    "StorageInUse": ("StorageInUse", {"spec.storage": STORAGE}, nothing, {"spec.storage.directory": "own"}),
+    "WaitingForQuota": ("WaitingForQuota", {"spec.replicaSpecs.worker.replicas": 3}, nothing, {}),
+    "NoPython": (
+        "NoPython",
+        {key.replace("__", "."): value for key, value in IN_PLACE.items()},
+        ends(128, "StartError", 'exec: "python3": executable file not found in $PATH: unknown'),
+        {"spec.restartPolicy.mode": "Recreate"},
+    ),
+}
+FAST = ("OOMKilled", "Suspended")
+SLOW = sorted({*CASES} - {*FAST})  # two or three seconds each
+
+
+@pytest.fixture
+def typed(
+    control_plane: ControlPlane, namespace: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., str]:
+    """Give a function that runs `tftj` in this process, and returns what it prints."""
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+
+    def run(*words: str) -> str:
+        code = main([*words, "--namespace", namespace])
+        said = capsys.readouterr()
+        assert code == 0, said
+        return said.out
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[] if each in FAST else pytest.mark.slow_fault) for each in CASES]
+)
+def test_the_reason_goes_when_the_advice_is_followed(
+    control_plane: ControlPlane,
+    namespace: str,
+    new_job: NewJob,
+    typed: Callable[..., str],
+    tmp_path: Path,
+    name: str,
+) -> None:
+    reason, changes, meet, mend = CASES[name]
+    if name == "WaitingForQuota":
+        set_quota(control_plane, namespace, pods=2)
+    if name == "StorageInUse":
+        new_job("other", spec__storage=STORAGE).wait_for_pods(attempt=1)
+    job = new_job("job", **{path.replace(".", "__"): value for path, value in changes.items()})
+    meet(job)
+    wait_until(lambda: job.status().get("reason") == reason, reason)
+    told = json.loads(typed("explain", "job", "-o", "json"))["try"]
+    for path in mend:
+        assert path in told or path.rpartition(".")[2] in told, told
+    file = tmp_path / "job.yaml"
+    as_it_was = {key: job.raw()[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "job"}}
+    file.write_text(yaml.safe_dump(changed(as_it_was, mend)))
+    commands = [shlex.split(each) for each in re.findall(r"`tftj ((?:submit|resume|scale) [^`]+)`", told)]
+    assert len(commands) == 1, told
+    (command,) = ([{"FILE": str(file), "N": "2"}.get(word, word) for word in each] for each in commands)
+    uid = job.raw()["metadata"]["uid"]
+    typed(*command, *(["--yes"] if "--replace" in command else []))
+    assert (job.raw()["metadata"]["uid"] != uid) == ("--replace" in command)
+    wait_until(lambda: len(job.pods()) == 2, "the pods of the job")
+    wait_until(lambda: job.status().get("reason") == "PodsStarting", "it starts")
