@@ -111,9 +111,8 @@ def typed(
     return run
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[] if each in FAST else pytest.mark.slow_fault) for each in CASES]
-)
+@pytest.mark.usefixtures("garbage_collection")
+@pytest.mark.parametrize("name", [*FAST, *(pytest.param(each, marks=pytest.mark.slow_fault) for each in SLOW)])
 def test_the_reason_goes_when_the_advice_is_followed(
     control_plane: ControlPlane,
     namespace: str,

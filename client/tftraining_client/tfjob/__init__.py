@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tftraining_client.errors import UserError
-from tftraining_client.tfjob.notes import Json, Note, Notes, leave_out, mapping
+from tftraining_client.tfjob.notes import Json, Note, Notes, check_filled_in, leave_out, mapping
 from tftraining_client.tfjob.policies import Group, restart_policy, run_policy, run_policy_of, success_policy
 from tftraining_client.tfjob.replicas import DEFAULTS, Defaults, read_replicas
 from tftraining_client.tfjob.storage import take_storage
@@ -34,9 +34,6 @@ SERVERS = (
     *("resourceVersion", "selfLink", "uid"),
 )
 METADATA = ("annotations", "generateName", "labels", "name", "namespace", "ownerReferences", *SERVERS)
-
-# Of Helm, Jinja, Argo and shells.
-_VARIABLE = re.compile(r"\{\{.*?\}\}|\$\{.*?\}|\$\(.*?\)|\$\w+|<[A-Za-z_][\w -]*>")
 
 
 @dataclass(frozen=True)
@@ -116,8 +113,7 @@ def _name(metadata: Json, notes: Notes) -> str:
     """The name of the job: that of the TFJob as far as it may stay."""
     given, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
     for text in (given, prefix, str(metadata.get("namespace") or "")):
-        if found := _VARIABLE.search(text):
-            raise UserError(f"the TFJob's metadata has the variable {found[0]}, which nothing has replaced: {text}")
+        check_filled_in(text, "the TFJob's metadata")
     if prefix:
         given = given or prefix.rstrip("-")
         notes.add("metadata.generateName", f"is the name {given}: change it for each further job")

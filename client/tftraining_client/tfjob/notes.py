@@ -1,5 +1,6 @@
 """What differs between a TFJob and the job made of it. Pure."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,6 +9,8 @@ from tftraining_client.errors import UserError
 
 Json = dict[str, Any]
 NO_COUNTERPART = "has no counterpart, and is left out"
+# Of Helm, Jinja, Argo and shells.
+_VARIABLE = re.compile(r"\{\{.*?\}\}|\$\{.*?\}|\$\(.*?\)|\$\w+|<[A-Za-z_][\w -]*>")
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,12 @@ def leave_out(given: Json, where: str, known: Collection[str], notes: Notes, tex
     """Note each field of an object that is set and not known."""
     for name in sorted(name for name, value in given.items() if value is not None and name not in known):
         notes.add(f"{where}.{name}", text)
+
+
+def check_filled_in(text: str, where: str) -> None:
+    """UserError if a name has a variable of Helm, Jinja, Argo or a shell: Kubernetes replaces none in names."""
+    if found := _VARIABLE.search(text):
+        raise UserError(f"{where} has the variable {found[0]}, which nothing has replaced: {text}")
 
 
 def mapping(value: Any, where: str) -> Json:

@@ -11,7 +11,7 @@ import msgspec
 
 from tftraining_api.model.template import check_template
 from tftraining_client.errors import UserError
-from tftraining_client.tfjob.notes import Json, Notes, items, leave_out, mapping, strings, whole
+from tftraining_client.tfjob.notes import Json, Notes, check_filled_in, items, leave_out, mapping, strings, whole
 from tftraining_client.tfjob.repeatability import SHELLS, unrepeatable
 from tftraining_client.tfjob.replicas import Replicas
 from tftraining_client.tfjob.selectors import renamed_selectors
@@ -50,6 +50,7 @@ def role_template(
     leave_out(template, where, ("metadata", "spec"), notes)
     spec = mapping(template.get("spec"), f"{where}.spec")
     _leave_out_own(spec, where, notes)
+    _check_images(spec, where)
     container = _training_container(items(spec.get("containers"), f"{where}.spec.containers"), where, notes)
     _set_command(container, entrypoint, where, notes)
     _drop_tf_config(container, where, notes)
@@ -73,6 +74,16 @@ def training_container(template: Json) -> Json:
     """The container that trains."""
     found: Json = next(each for each in template["spec"]["containers"] if each.get("name") == CONTAINER)
     return found
+
+
+def _check_images(spec: Json, where: str) -> None:
+    """UserError for a container without an image, or with one that nothing has filled in."""
+    for kind in ("containers", "initContainers"):
+        for number, each in enumerate(items(spec.get(kind), f"{where}.spec.{kind}")):
+            place = f"{where}.spec.{kind}[{number}].image"
+            if not each.get("image"):
+                raise UserError(f"{place} is unset: name the image of the program")
+            check_filled_in(str(each["image"]), place)
 
 
 def _training_container(containers: list[Json], where: str, notes: Notes) -> Json:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -404,3 +405,20 @@ def test_a_name_that_nothing_has_filled_in_is_an_error(field: str, text: str) ->
     job = tfjob(next(iter(ENTRYPOINTS)))
     with pytest.raises(UserError, match="which nothing has replaced"):
         convert({**job, "metadata": {"name": "a", field: text}}, Choices())
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (
+            "gcr.io/${PROJECT_ID}/trainer",
+            "Worker.template.spec.containers[0].image has the variable ${PROJECT_ID}, which",
+        ),
+        (None, "Worker.template.spec.containers[0].image is unset: name the image of the program"),
+    ],
+)
+def test_an_image_that_no_node_can_pull_is_an_error(image: str | None, words: str) -> None:
+    job = tfjob("workers")
+    container(job)["image"] = image
+    with pytest.raises(UserError, match=re.escape(words)):
+        convert(job)

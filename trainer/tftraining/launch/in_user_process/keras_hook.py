@@ -179,12 +179,21 @@ def _on_train_begin(tracker: Tracker, package: str, callbacks: Any, logs: Any = 
     if package and not COUNTERS.holds(package=package):
         return tracker.leave_fit()
     params = getattr(callbacks, "params", None) or {}
-    tracker.begin_fit(_counted(callbacks), params.get("epochs"), params.get("steps"))
+    done = _counted(callbacks)
+    done = _restored(callbacks, params.get("steps")) if done is None else done
+    tracker.begin_fit(done, params.get("epochs"), params.get("steps"))
     try:
         _report_backups(tracker, callbacks)
     except Exception as error:
         sys.stderr.write(f"tftraining: cannot track backups: {type(error).__name__}: {error}\n")
     return None
+
+
+def _restored(callbacks: Any, steps: int | None) -> int | None:
+    """The steps of the epochs that Keras 3's BackupAndRestore has restored; None if it has restored none."""
+    is_backed_up = any(cls.__name__ == BACKUP for each in callbacks.callbacks for cls in type(each).__mro__)
+    epochs = getattr(callbacks.model, "_initial_epoch", None) if is_backed_up else None
+    return epochs * steps if isinstance(epochs, int) and steps and not isinstance(epochs, bool) else None
 
 
 def _report_backups(tracker: Tracker, callbacks: Any) -> None:
