@@ -130,8 +130,9 @@ def test_the_reason_goes_when_the_advice_is_followed(
     meet(job)
     wait_until(lambda: job.status().get("reason") == reason, reason)
     told = json.loads(typed("explain", "job", "-o", "json"))["try"]
+    named = f"{told} {job.status()['message']}" if "that the message names" in told else told
     for path in mend:
-        assert path in told or path.rpartition(".")[2] in told, told
+        assert path in named or path.rpartition(".")[2] in named, named
     file = tmp_path / "job.yaml"
     as_it_was = {key: job.raw()[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "job"}}
     file.write_text(yaml.safe_dump(changed(as_it_was, mend)))

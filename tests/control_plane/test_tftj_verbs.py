@@ -298,7 +298,7 @@ def test_nothing_is_done_to_a_job_that_has_ended(control_plane: ControlPlane, na
     before = control_plane.request("GET", f"{JOBS.format(namespace)}/{JOB}")
     for verb in (["suspend"], ["resume"], ["scale", "--replicas", "3"], ["restart"]):
         said = tftj(verb[0], JOB, *verb[1:], "-n", namespace)
-        one_line(said, 2, rf"job {JOB} has ended \(Succeeded\): create it again, it resumes from its backup")
+        one_line(said, 2, rf"job {JOB} has ended \(Succeeded\): `tftj submit --replace -f FILE` resumes from .*")
     assert control_plane.request("GET", f"{JOBS.format(namespace)}/{JOB}")["spec"] == before["spec"]
     assert tftj("wait", JOB, "--timeout", "0", "-n", namespace)[0] == 0
     assert tftj("wait", JOB, "--for", "epoch=99", "--timeout", "0", "-n", namespace)[0] == 1

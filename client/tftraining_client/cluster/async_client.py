@@ -329,7 +329,9 @@ class AsyncClient:
         """The job; UserError for one that has ended, which no change wakes."""
         job = await self.get(name)
         if job.finished:
-            raise UserError(f"job {name} has ended ({job.phase}): create it again, it resumes from its backup")
+            raise UserError(
+                f"job {name} has ended ({job.phase}): `tftj submit --replace -f FILE` resumes from its backup"
+            )
         return job
 
     async def _delete(self, job: Job) -> None:

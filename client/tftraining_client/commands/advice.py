@@ -37,7 +37,7 @@ OF_EXCEPTIONS = {
     "spec.template",
     r"^DataLossError\b": "make the damaged file anew, or leave it out of the data set",
     r"^StopIteration\b|\(Empty logs\)": NO_BATCH,
-    r"the distribution strategy scope of": SCOPE,
+    r"the distribution strategy scope of|, in _distributed_tf_update_step\)": SCOPE,
     r"Collective ops must be configured at program startup": "create the strategy before anything else of TensorFlow",
 }
 ENDED = "read the log of the member that has ended (`tftj logs JOB`): the others wait for it"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tftraining.launch.failure.cause import is_below
 from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining_client.local.line_buffer import LineBuffer
 from tftraining_client.local.process_spec import ProcessSpec
@@ -80,10 +81,13 @@ class LauncherProcess:
     async def _pump(self, stream: asyncio.StreamReader) -> None:
         lines = LineBuffer()
         while data := await stream.read(CHUNK):
-            if whole := lines.feed(data):
-                self._output(self.name, whole)
-        if rest := lines.close():
-            self._output(self.name, rest)
+            self._print(lines.feed(data))
+        self._print(lines.close())
+
+    def _print(self, lines: list[str]) -> None:
+        level = self.spec.environment.get("TF_CPP_MIN_LOG_LEVEL", "")
+        if shown := [line for line in lines if not is_below(line, level)]:
+            self._output(self.name, shown)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal if the process runs."""

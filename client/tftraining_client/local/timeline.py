@@ -103,7 +103,7 @@ class Timeline:
         is told of the next restart is told once."""
         before = self.backup
         # A pause, or the end of the training, does not undo the backups that were made.
-        self.backup = {**(reported or before), **(_copy_in(reported) or _copy_in(before))}
+        self.backup = {**(reported or before), **_copy_in(before), **_copy_in(reported)}
         news = [line for line in _exactness(self.backup) if line not in self.exactness]
         self.exactness += news
         return [*self._copy_lines(before), *news]
@@ -129,8 +129,8 @@ class Timeline:
 
 
 def _copy_in(backup: dict[str, Any] | None) -> dict[str, Any]:
-    """The newest copy of a report; empty without one."""
-    return {name: backup.get(name) for name in ("step", "bytes")} if backup and backup.get("step") is not None else {}
+    """What a report knows of the newest copy."""
+    return {name: value for name in ("step", "bytes") if (value := (backup or {}).get(name)) is not None}
 
 
 def ended_early(progress: dict[str, Any]) -> bool:

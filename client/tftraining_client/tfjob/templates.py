@@ -81,9 +81,9 @@ def _check_images(spec: Json, where: str) -> None:
     for kind in ("containers", "initContainers"):
         for number, each in enumerate(items(spec.get(kind), f"{where}.spec.{kind}")):
             place = f"{where}.spec.{kind}[{number}].image"
-            if not each.get("image"):
+            if not each.get("image") and kind == "containers":
                 raise UserError(f"{place} is unset: name the image of the program")
-            check_filled_in(str(each["image"]), place)
+            check_filled_in(str(each.get("image") or ""), place)
 
 
 def _training_container(containers: list[Json], where: str, notes: Notes) -> Json:

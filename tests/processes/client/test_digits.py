@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.client.false_alarms import false_alarms
 from tests.support.client.local_run import Run
 from tests.support.repository import REPOSITORY
 from tftraining_client.commands.plot import read_history
@@ -29,6 +30,7 @@ def test_a_killed_worker_costs_a_few_steps_and_no_import(tmp_path: Path) -> None
     assert re.search(rf"^ +worker-1 was killed \(SIGKILL\), resumed from {source}", log, re.MULTILINE), log
     assert "  trained   epoch 4 of 4, step 160" in log  # the proof of the model takes seconds: it was surely seen
     assert f"  model     {run.job / 'model'}" in log
+    assert false_alarms(log) == []
     result = json.loads((run.job / "result.json").read_text())
     assert (result["resumed_from"], result["workers"]) == (2, 2)
     assert result["accuracy"] > GOOD

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.client.false_alarms import false_alarms
 from tests.support.client.local_run import Run
 from tests.support.repository import REPOSITORY
 
@@ -30,6 +31,28 @@ GOOD = {
 SLOW = ("dtensor-mlp", "transfer-learning", "multi-worker-custom-loop", "multi-worker-evaluator", "resnet50")
 
 
+# The other manifests, each without a kill. `minimal` has no storage, and loses its backup and its model with its pods.
+OTHERS = {
+    "chief": [],
+    "first-job": ["--env", "EPOCHS=3"],
+    "minimal": [],
+    "parameter-server": [],
+    "queued": [],
+}
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("name", OTHERS)
+def test_nothing_is_told_of_a_training_that_is_as_it_should_be(tmp_path: Path, name: str) -> None:
+    documents = [*yaml.safe_load_all((REPOSITORY / "examples" / f"{name}.yaml").read_text())]
+    (job,) = (each for each in documents if each["kind"] == "TFTrainingJob")
+    others = [each for each in documents if each["kind"] == "ConfigMap"]
+    with Run(tmp_path, job, *OTHERS[name], others=others) as run:
+        assert run.wait() == 0
+        log = run.log
+    assert [line for line in false_alarms(log) if name != "minimal" or "outside the job's storage" not in line] == []
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=[pytest.mark.slow_fault] if each in SLOW else []) for each in GOOD]
 )
@@ -40,6 +63,7 @@ def test_it_runs_as_written_and_survives_a_kill(tmp_path: Path, name: str) -> No
         assert run.wait() == 0
         log = run.log
     assert f"(--kill {kill})" in log
+    assert false_alarms(log) == []
     result = json.loads((run.job / "result.json").read_text())
     assert result["accuracy"] > good
     history = json.loads((run.job / "history.json").read_text())

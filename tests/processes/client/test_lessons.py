@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.client.false_alarms import false_alarms
 from tests.support.client.local_run import Run
 from tests.support.trainer.lessons import ACCURACY, FOURTH_EPOCH, LESSONS, RESUMED, manifest
 
@@ -30,6 +31,7 @@ def test_it_runs_as_written_and_survives_a_kill(tmp_path: Path, name: str) -> No
         log = run.log
     assert re.search(rf"^ +{lesson.victim} was killed \(SIGKILL\)", log, re.MULTILINE), log
     assert RESUMED.search(log), log
+    assert false_alarms(log) == []
     assert float(ACCURACY.findall(log)[-1]) > lesson.good, log
     assert (run.job / lesson.saved).exists()
     assert list(run.job.rglob("workertemp_*")) == []

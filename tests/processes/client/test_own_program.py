@@ -5,6 +5,7 @@ from pathlib import Path
 
 import yaml
 
+from tests.support.client.false_alarms import false_alarms
 from tests.support.client.local_run import Run
 from tests.support.repository import REPOSITORY
 
@@ -21,6 +22,7 @@ def test_a_program_in_a_config_map_resumes_after_a_kill(tmp_path: Path) -> None:
     source = r"(epoch 2|memory at step (2[0-9][0-9]|300)), "
     assert re.search(rf"^ +worker-1 was killed \(SIGKILL\), resumed from {source}", log, re.MULTILINE), log
     assert "  trained   epoch 6 of 6, step 600" in log
+    assert false_alarms(log) == []
     assert "  cleanup   1 temporary save directory removed" in log
     assert (run.job / "model.keras").stat().st_size > 0
     assert list(run.job.rglob("workertemp_*")) == []

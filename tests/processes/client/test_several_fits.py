@@ -26,16 +26,16 @@ class Dies(keras.callbacks.Callback):
 
 
 for number in range(3):
-    model = keras.Sequential([keras.layers.Dense(1)])
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
-    backup = keras.callbacks.BackupAndRestore(f"{here}/backup-{number}")
-    model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=[backup, Dies()])
+    backups = [keras.callbacks.BackupAndRestore(f"{here}/backup")] if number == 2 else []
+    model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=[*backups, Dies()])
 """
 
 
 @pytest.mark.slow_fault
 def test_the_steps_of_earlier_fits_and_of_the_lost_epoch_are_done_again(tmp_path: Path) -> None:
-    """Two fits of 15 steps, and three steps behind the backup of the third; not the five steps before it."""
+    """Two fits of 15 steps, and two steps behind the backup of the third; not the five steps before it."""
     program = tmp_path / "work" / "train.py"
     program.parent.mkdir()
     program.write_text(PROGRAM)
@@ -44,4 +44,4 @@ def test_the_steps_of_earlier_fits_and_of_the_lost_epoch_are_done_again(tmp_path
     with Run(tmp_path, job) as run:
         assert run.wait() == 0, run.log
         log = run.log
-    assert re.search(r"failed with exit code 7, resumed from epoch 1, .*\b33 steps done again", log), log
+    assert re.search(r"failed with exit code 7, resumed from epoch 1, .*\b32 steps done again", log), log

@@ -154,7 +154,7 @@ def test_the_last_backup_is_told_which_polls_may_have_missed(missed: bool) -> No
         timeline.record_status(status("Training", backup=told), 1.0)
     timeline.record_result({"verdict": "Succeeded", **({"lastBackup": 208} if missed else {})})
     told_last = summary("digits", Result(True, 1.0), timeline)[-1]
-    assert told_last.startswith("  backups   in memory, the last at step 208"), "not that from which it has resumed"
+    assert told_last == "  backups   in memory, the last at step 208, 4.0 MB in each member"
 
 
 @pytest.mark.parametrize(("fit", "words"), [(4, "fit 4, "), (1, ""), (None, "")])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tftraining.launch.failure.cause import cause_of, fatal_line, is_noise
+from tftraining.launch.failure.cause import cause_of, fatal_line, is_below, is_noise
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import describe
 from tftraining.launch.failure.same_failure import key_of
@@ -73,6 +73,11 @@ The error could be from a previous operation. Restart your program to reset.
             "UnavailableError: Collective ops is aborted by: Socket closed (at CollectiveReduceV2)",
         ),
         ("ValueError: one", "\ntwo\nthree: four", "ValueError: one"),
+        (
+            "ValueError: same number.'x' sizes: 64",
+            "\n'y' sizes: 50\n",
+            "ValueError: same number.'x' sizes: 64, 'y' sizes: 50",
+        ),
         ("ValueError: these differ:", "\n  a: 1\n  b: 2\n\nbye", "ValueError: these differ: a: 1 b: 2"),
         ("ValueError: of shape (16, 5), not [2, 3, 4]", "", "ValueError: of shape (16, 5), not [2, 3, 4]"),
         ("ValueError: got [[1. 2.", " [3. 4.]] here", "ValueError: got […] here"),
@@ -129,3 +134,11 @@ def test_a_program_that_ends_itself_by_a_signal_tells_why(line: str, told: str) 
 def test_it_never_raises(text: str, rest: list[str]) -> None:
     for frame in ("in user code:", "Graph execution error:", "Exception encountered when calling", text):
         assert cause_of(f"ValueError: {frame}", [text, f"    ValueError: {frame}", *rest]).startswith("ValueError")
+
+
+@pytest.mark.parametrize(
+    ("level", "hidden"), [("", 0), ("none", 0), ("0", 0), ("1", 4), ("2", 4), ("3", 6)], ids=lambda each: f"{each!r}"
+)
+def test_the_level_of_the_log_hides_what_it_asks_for(level: str, hidden: int) -> None:
+    lines = (*OF_THE_RUNTIME, "F0000 00:00:1.1 8 a.cc:1] Check failed", "I am here", "E: no such file")
+    assert sum(is_below(line, level) for line in lines) == hidden

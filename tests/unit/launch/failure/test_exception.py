@@ -25,7 +25,13 @@ MESSAGE = ("", "Detected at node add defined at (most recent call last):", '  Fi
     ("lines", "exception"),
     [
         ((HEAD, *FRAME, "ValueError: boom"), "ValueError: boom"),
-        ((HEAD, *FRAME, "ValueError"), "ValueError (train.py, line 3)"),
+        ((HEAD, *FRAME, "ValueError"), "ValueError (train.py, line 3: fit())"),
+        ((HEAD, *FRAME, "KeyError: 'label'"), "KeyError: 'label' (train.py, line 3: fit())"),
+        (
+            (HEAD, *FRAME, '  File "/usr/lib/python3.11/x.py", line 9, in pop', "    raise e", "AssertionError"),
+            "AssertionError (train.py, line 3: fit(), in pop)",
+        ),
+        ((HEAD, FRAME[0], "AssertionError"), "AssertionError (train.py, line 3)"),
         ((HEAD, *FRAME, "train.<locals>.Broken: no"), "train.<locals>.Broken: no"),
         ((HEAD, *FRAME, "socket.gaierror: [Errno -2]"), "socket.gaierror: [Errno -2]"),
         ((HEAD, *FRAME, "ValueError: one", "two", "three: four"), "ValueError: one"),

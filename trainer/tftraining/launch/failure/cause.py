@@ -29,6 +29,7 @@ _TELLING = re.compile(
 )
 # The line goes on below: a list, an array, or a half sentence.
 _UNFINISHED = re.compile(r"(?:[:=(]|\[[^\])]*)$")
+_SIZES = re.compile(r"'\w+' sizes: ")  # Keras 3 names arrays of unequal length line by line
 _NOISE = (
     (re.compile(r"^\{\{function_node [^}]*\}\} *"), ""),
     (re.compile(r"^Error in user-defined function passed to .*? with iterator: [\w:\[\]]*\w: "), ""),
@@ -57,7 +58,7 @@ _FATAL = re.compile(r"^(?:F\d{4} .*?\] |\d{4}-.*?: F .*?\] |(?=Fatal Python erro
 
 def cause_of(head: str, rest: Sequence[str], place: str = "") -> str:
     """`ValueError: the cause`, from the line that names the exception and the `rest` of its message. `place` is told of
-    an exception without a message."""
+    an exception without a message, or with no more than a key."""
     name, _, text = head.partition(":")
     lines = [text.strip(), *(line for line in rest if not is_log(line))]
     for _ in range(FRAMES):
@@ -67,12 +68,22 @@ def cause_of(head: str, rest: Sequence[str], place: str = "") -> str:
         name, lines = inner
     framed = lines[0].startswith(tuple(_FRAMES))  # its cause has not been printed, or in an unknown form
     text, name = lines[0] if framed else _sentence(lines), name.removeprefix(_TENSORFLOW)
-    return f"{name}: {text}" if text else f"{name} ({place})" if place else name
+    told = f"{name}: {text}" if text else name
+    return f"{told} ({place})" if place and (not text or name == "KeyError") else told
 
 
 def is_log(line: str) -> bool:
     """Whether the line is one of TensorFlow's own log, which is no cause of an end."""
     return bool(_LOG.match(line)) or line.startswith(_LOG_GOES_ON)
+
+
+def is_below(line: str, level: str) -> bool:
+    """Whether a TF_CPP_MIN_LOG_LEVEL of this value hides the line of TensorFlow's own log. TensorFlow ignores the
+    variable while it is imported."""
+    if not is_log(line) or not level.isdigit():
+        return False
+    severity = line[0] if line[:1] in "IWE" else line.partition(": ")[2][:1]
+    return "IWE".find(severity if _LOG.match(line) else "I") < int(level)
 
 
 def is_noise(line: str) -> bool:
@@ -151,7 +162,9 @@ _FRAMES = {
 def _sentence(lines: list[str]) -> str:
     """The first line; with the paragraph that follows it if the line breaks off."""
     text = _clean(lines[0])
-    if _UNFINISHED.search(text):
+    if _SIZES.search(text):
+        text = ", ".join([text, *(line.strip() for line in lines[1:] if _SIZES.match(line.strip()))])
+    elif _UNFINISHED.search(text):
         text = " ".join([text, *_paragraph(lines[1:])])
     text = _EIGHT_NUMBERS.sub("[…] ", _FRACTIONS.sub("[…]", text[:TEXT]))
     return _CUT_ARRAYS.sub("[…] ", text).strip()

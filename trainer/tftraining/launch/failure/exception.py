@@ -12,13 +12,14 @@ from collections.abc import Iterable
 from tftraining.launch.failure.cause import NAMED, cause_of
 
 LENGTH = 300  # characters kept of the line
+SOURCE = 100  # and of the line of the program
 FAR = 200  # lines of output after which a traceback no longer explains the exit; TensorFlow's have up to 100
 
 _BAR = re.compile(r"^ +\| ?")  # in front of each line of an exception group
 _HEADER = re.compile(r"^(?:  \+ )?(?:Exception Group )?Traceback \(most recent call last\)")
 _NEXT_IN_GROUP = re.compile(r"^ +\+[-+]+ (?:\d+|\.\.\.) -+$")
-_FRAME = re.compile(r'^  File "(.*)", (line \d+), in ')
-_OF_A_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<frozen ")
+_FRAME = re.compile(r'^  File "(.*)", (line \d+), in (\S*)')
+_OF_A_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3|^<frozen |/__autograph_generated_file")
 _NAMED_AN_ERROR = re.compile(r"^(?:[A-Za-z_]\w*\.)*\w*(?:Error|Exception)(?::\s.*|:?)$")
 _ENDED_NOTHING = ("Exception ignored", "Exception in thread", "Error in atexit")
 
@@ -48,7 +49,8 @@ class LastException:
     def __init__(self) -> None:
         self._last = _Raised("")
         self._unheaded = _Raised("")  # outside any traceback: the last one whose header is missing
-        self._place = ""
+        self._place = self._library = ""  # the last frame of the program, and the last one of a library within it
+        self._at_frame = False  # the line before names the frame of the place; this one is its source
         self._within = False
         self._aside = False
         self._before = ""
@@ -78,9 +80,19 @@ class LastException:
         elif self._within and NAMED.match(body):
             self._within = False
             if not self._aside:
-                self._last = _Raised(body, self._place)
-        elif self._within and (frame := _FRAME.match(body)) and not (self._place and _OF_A_LIBRARY.search(frame[1])):
-            self._place = f"{frame[1].rpartition('/')[2]}, {frame[2]}"
+                self._last = _Raised(body, self._place + self._library)
+        elif self._within and (frame := _FRAME.match(body)):
+            self._see_frame(*frame.groups())
+        elif self._at_frame:
+            self._place += f": {body.strip()[:SOURCE]}" if body.startswith("    ") else ""
+            self._at_frame = False
+
+    def _see_frame(self, path: str, line: str, function: str) -> None:
+        self._at_frame = not (self._place and _OF_A_LIBRARY.search(path))
+        if self._at_frame:
+            self._place, self._library = f"{path.rpartition('/')[2]}, {line}", ""
+        else:
+            self._library = f", in {function}"
 
 
 def exception_of(lines: Iterable[str]) -> str:
