@@ -33,8 +33,10 @@ def with_place(status: Status, before: Progress | None, report: Report | None, n
     if report is None or report.last_restart is not None or began is None or _says_nothing(began):
         return status
     last = status.latest_restart
-    if last is not None and (last.resumed_from_epoch, last.resumed_from_step) == (None, None) and not last.alone:
-        last = _with_lost(_at(last, began), before, began)
+    if last is not None and not last.alone and (_is_open(last) or _resumes_later(last, began)):
+        # How far the earlier pods were is not known any more when a later `fit` resumes.
+        lost = msgspec.structs.replace(last, lost_steps=None, lost_seconds=None)
+        last = _with_lost(_at(last, began), before, began) if _is_open(last) else _at(lost, began)
         return _with_resumed(msgspec.structs.replace(status, last_restart=last), last, "", now)
     if last is None and status.attempt > 1:
         return _after_suspension(status, before, began, now)
@@ -78,6 +80,15 @@ def _began(report: Report) -> str:
     if began.first_epoch:
         return f"epoch {began.first_epoch}"
     return f"step {began.first_step}" if began.first_step else ""
+
+
+def _is_open(last: LastRestart) -> bool:
+    return (last.resumed_from_epoch, last.resumed_from_step) == (None, None)
+
+
+def _resumes_later(last: LastRestart, began: ReportedProgress) -> bool:
+    """Whether a later `fit` of the programs has resumed, behind earlier ones that began again."""
+    return last.resumed_from == "Start" and bool(began.first_epoch or began.first_step)
 
 
 def _says_nothing(began: ReportedProgress) -> bool:

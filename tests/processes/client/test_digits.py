@@ -10,17 +10,19 @@ import yaml
 from tests.support.client.false_alarms import false_alarms
 from tests.support.client.local_run import Run
 from tests.support.repository import REPOSITORY
+from tftraining.launch.failure.cause import is_log
 from tftraining_client.commands.plot import read_history
 
 EXAMPLE = REPOSITORY / "examples" / "multi-worker-digits.yaml"
 SHORTER = 'spec.template.spec.containers.0.args=[--epochs, "4", --steps-per-epoch, "40"]'
+QUIET = ("--env", "TF_CPP_MIN_LOG_LEVEL=3")  # as in `make demo`
 GOOD = 0.85  # test accuracy; undisturbed runs of 160 steps reach 0.91 to 0.95
 
 
 @pytest.mark.slow_fault
 def test_a_killed_worker_costs_a_few_steps_and_no_import(tmp_path: Path) -> None:
     job = yaml.safe_load(EXAMPLE.read_text())
-    with Run(tmp_path, job, "--kill", "worker-1@epoch=3", "--set", SHORTER) as run:
+    with Run(tmp_path, job, "--kill", "worker-1@epoch=3", "--set", SHORTER, *QUIET) as run:
         assert run.wait() == 0
         log = run.log
     assert re.search(r"^tftj +\| training, .* \(warm\)$", log, re.MULTILINE), log
@@ -31,6 +33,7 @@ def test_a_killed_worker_costs_a_few_steps_and_no_import(tmp_path: Path) -> None
     assert "  trained   epoch 4 of 4, step 160" in log  # the proof of the model takes seconds: it was surely seen
     assert f"  model     {run.job / 'model'}" in log
     assert false_alarms(log) == []
+    assert [line for line in log.splitlines() if is_log(line.partition(" | ")[2])] == []
     result = json.loads((run.job / "result.json").read_text())
     assert (result["resumed_from"], result["workers"]) == (2, 2)
     assert result["accuracy"] > GOOD

@@ -273,6 +273,20 @@ def test_a_gang_of_new_pods_resumes_from_storage_or_from_the_start(began: tuple[
     assert last is not None and (last.resumed_from_step, last.resumed_from) == (began[1], source)
 
 
+def test_a_later_fit_of_new_pods_resumes_behind_those_that_began_again() -> None:
+    cluster = training()
+    cluster.launchers.backup, cluster.launchers.in_memory = (0, 0), None
+    cluster.api.edit("launcher.warmStart", False)
+    cluster.run_timers()
+    cluster.launchers.advance(1, 5)
+    assert (told := cluster.run().status.condition("Resumed")) is not None and told.reason == "StartedOver"
+    cluster.launchers.began = (2, 140)
+    cluster.launchers.advance(3, 145)
+    last = cluster.wait(20).run().status.last_restart
+    assert last is not None and (last.resumed_from_step, last.resumed_from, last.lost_steps) == (140, "Storage", None)
+    assert (told := cluster.status.condition("Resumed")) is not None and told.message.startswith("resumed from epoch 2")
+
+
 @pytest.mark.parametrize(("began", "lost"), [((0, 40), 15), ((3, 0), 55)], ids=["inside it", "at the end of the first"])
 def test_a_restart_in_a_second_fit_loses_what_that_fit_has_made(began: tuple[int, int], lost: int) -> None:
     """Each fit counts its steps from 0: the first one has made 120, the second 55, when all pods are replaced."""
