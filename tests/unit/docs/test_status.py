@@ -56,7 +56,7 @@ NO_REASONS = {
         "AbortedError DeadlineExceededError RemoteDisconnected ResourceExhaustedError UnavailableError "
         "AlreadyExistsError CancelledError DataLossError FailedPreconditionError NotFoundError "
         "PermissionDeniedError UnauthenticatedError UnknownError BadZipFile DownloadError EOFError "
-        "IncompleteReadError ReadError"
+        "IncompleteReadError KeyError ReadError"
     ),
     "what Kubernetes says of pods and nodes, and we in other words": (
         "Completed ContainerCreating ContainersReady ErrImageNeverPull ErrImagePull FailedAttachVolume "

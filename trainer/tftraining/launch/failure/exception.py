@@ -84,7 +84,9 @@ class LastException:
         elif self._within and (frame := _FRAME.match(body)):
             self._see_frame(*frame.groups())
         elif self._at_frame:
-            self._place += f": {body.strip()[:SOURCE]}" if body.startswith("    ") else ""
+            source = body.strip()
+            cut = f"{source[:SOURCE]}…" if len(source) > SOURCE else source
+            self._place += f": {cut}" if body.startswith("    ") else ""
             self._at_frame = False
 
     def _see_frame(self, path: str, line: str, function: str) -> None:
@@ -92,7 +94,7 @@ class LastException:
         if self._at_frame:
             self._place, self._library = f"{path.rpartition('/')[2]}, {line}", ""
         else:
-            self._library = f", in {function}"
+            self._library = "" if function.startswith("<") else f", in {function}"
 
 
 def exception_of(lines: Iterable[str]) -> str:
