@@ -38,7 +38,10 @@ OF_EXCEPTIONS = {
     r"^DataLossError\b": "make the damaged file anew, or leave it out of the data set",
     r"^StopIteration\b|\(Empty logs\)": NO_BATCH,
     r"the distribution strategy scope of|, in _distributed_tf_update_step\)": SCOPE,
-    r"Collective ops must be configured at program startup": "create the strategy before anything else of TensorFlow",
+    r"configured at program startup|cannot be modified after initialization": "do it at the beginning: create the "
+    "strategy and set options before anything else of TensorFlow",
+    r"^ValueError: (None values not supported|Target data is missing)": "give `fit` its targets: y, or (x, y) batches",
+    r"^KeyError: 'val_": "give `fit` its validation_data, or let the callback do without it",
 }
 ENDED = "read the log of the member that has ended (`tftj logs JOB`): the others wait for it"
 ADVICE = {

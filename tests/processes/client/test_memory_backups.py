@@ -30,7 +30,7 @@ def test_a_kill_costs_the_steps_since_the_newest_copy(tmp_path: Path) -> None:
     found = re.search(r"worker-1 was killed \(SIGKILL\), resumed from memory at step (\d+), .* lost(.*)$", log, re.M)
     assert found and int(found[1]) > 200, log
     assert re.search(r"^tftj +\| backups in memory: the first at step \d+$", log, re.MULTILINE), log
-    assert re.search(r"^  backups   in memory, last seen at step \d+", log, re.MULTILINE), log
+    assert re.search(r"^  backups   in memory, the last at step \d+", log, re.MULTILINE), log
 
 
 @pytest.mark.slow_fault

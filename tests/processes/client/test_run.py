@@ -115,7 +115,8 @@ def test_an_exception_in_the_first_lines_ends_the_job_at_its_third_start(tmp_pat
     with Run(tmp_path, manifest(), "--set", command) as run:
         assert run.wait() == 1
         log = run.log
-    took = re.search(r"digits: Failed after (\d+\.\d) s: SameFailure: worker-\d: KeyError: 'batch_size'; the same", log)
+    words = r"SameFailure: worker-\d: KeyError: 'batch_size' \(<string>, line 3\); the same"
+    took = re.search(rf"digits: Failed after (\d+\.\d) s: {words}", log)
     assert took is not None, log
     assert float(took[1]) < 60, "the least that the failures of a job in a cluster lie apart"
 
