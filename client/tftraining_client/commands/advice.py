@@ -83,6 +83,9 @@ ADVICE = {
     "starts when all of it fits",
     "StorageInUse": "wait for the other job, or give this one another spec.storage.directory",
     "ChangeRefused": "change the webhook or policy that the message names; `tftj doctor` checks the operator's rights",
+    "LegacyKeras": "upgrade the definition of the resource, which `tftj doctor` compares, and submit the job again",
+    "Forbidden": "`tftj doctor` compares the rights of the operator; upgrade its chart",
+    "InternalError": "report the fault with the operator's log (`kubectl logs`); a gang that runs trains on",
     "Stopping": "wait until the earlier pods are gone; `kubectl get pod -o yaml` shows the node and the finalizers of "
     "one that stays",
     "PodsStarting": "wait: no cause of a delay is known yet",
@@ -110,8 +113,8 @@ OF_A_POD = "raise activeDeadlineSeconds in spec.template, or leave it out"  # De
 NO_OPERATOR = "no operator has seen the job: `tftj doctor` checks the operator"
 NOT_WHILE_IT_RUNS = ("spec.template", "spec.storage", "spec.launcher")
 WARNINGS = (
-    *("NoProgress", "NoGPU", "TrainsAlone", "ChangeRefused"),
-    *(INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, "Unreadable"),
+    *("NoProgress", "NoGPU", "TrainsAlone", "ChangeRefused", "StorageShared", "LegacyKeras"),
+    *(INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, "ReconcileError", "Unreadable"),
 )
 
 
@@ -161,7 +164,7 @@ def _of_the_job(job: Job) -> str:
     text = advice(job.phase, status.reason or "", *told)
     if text == OTHER_MODEL and not _has_storage(job):  # each new job begins anew
         return ""
-    of_warnings = [text for text in (ADVICE.get(each.reason, WAIT) for each in warnings(job)) if text[:4] != "wait"]
+    of_warnings = [text for text in (ADVICE.get(each.reason, WAIT) for each in warnings(job)) if text[:5] != "wait:"]
     idle = text in ("", NO_OPERATOR) or text.startswith("wait")
     return of_warnings[-1] if of_warnings and idle else text
 

@@ -140,5 +140,7 @@ def test_it_never_raises(text: str, rest: list[str]) -> None:
     ("level", "hidden"), [("", 0), ("none", 0), ("0", 0), ("1", 4), ("2", 4), ("3", 6)], ids=lambda each: f"{each!r}"
 )
 def test_the_level_of_the_log_hides_what_it_asks_for(level: str, hidden: int) -> None:
-    lines = (*OF_THE_RUNTIME, "F0000 00:00:1.1 8 a.cc:1] Check failed", "I am here", "E: no such file")
+    of_the_program = ("I1126 10:00:00.123456 140 train.py:12] epoch 3", "I am here", "E: no such file")
+    lines = (*OF_THE_RUNTIME, "F0000 00:00:1.1 8 a.cc:1] Check failed", *of_the_program)
+    assert [line for line in of_the_program if is_noise(line)] == []
     assert sum(is_below(line, level) for line in lines) == hidden

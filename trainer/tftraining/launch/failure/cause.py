@@ -45,8 +45,11 @@ _FRACTIONS = re.compile(r"\[[\[\s]*[-+]?\d+\.[\de+-]*(?:[\s,]+[^\]]*|)(?:\]|$)(?
 _EIGHT_NUMBERS = re.compile(rf"\[*(?:{_NUMBER}[\s,\[\]]+){{7,}}(?:{_NUMBER}\]*)?(?:\.\.\.\]*)?")
 _CUT_ARRAYS = re.compile(r"(?:\[…\]+[\s,]*)+")
 
-# Lines of TensorFlow's own log, as absl or its older logger prints them. A fatal one (F) tells the end of the program.
-_LOG = re.compile(r"^(?:[IWE]\d{4} [\d:]+\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] )\S+:\d+\] ")
+# Lines of TensorFlow's own log, as absl or its older logger prints them; those of a program's absl.logging name a file
+# of Python. A fatal one (F) tells the end of the program.
+_LOG = re.compile(
+    r"^(?:[IWE]\d{4} [\d:]+\.\d+ +\d+ |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE] )\S+\.(?:cc|cpp|cu|h):\d+\] "
+)
 _LOG_GOES_ON = (
     "WARNING: All log messages before absl::InitializeLog()",
     "To enable the following instructions: ",
