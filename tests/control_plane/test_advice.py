@@ -38,6 +38,12 @@ def ends(exit_code: int, reason: str = "Error", message: str = "") -> Meet:
     return meet
 
 
+def told(reason: str) -> Meet:
+    """A launcher ends the job."""
+    words = {"verdict": "Failed", "reason": reason, "message": f"worker-1 failed: {reason}"}
+    return ends(1, message=f"tftraining/1 {json.dumps(words)}\n")
+
+
 def finds_no_image(job: TrainingJob) -> None:
     job.wait_for_pods(attempt=1)
     state = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "trainer:1"'}}
@@ -47,7 +53,16 @@ def finds_no_image(job: TrainingJob) -> None:
 
 # By a reason, or the cause behind it: what the job is created with, what meets it, what its user sets.
 Case = tuple[str, dict[str, Any], Meet, dict[str, Any]]
+LAUNCHED = {key.replace("__", "."): value for key, value in IN_PLACE.items()}
 CASES: dict[str, Case] = {
+    "NotFound": ("NotFound", LAUNCHED, told("NotFound"), {f"{CONTAINER}.command": ["python", "train.py"]}),
+    "ImportError": ("ImportError", LAUNCHED, told("ImportError"), {f"{CONTAINER}.image": "trainer:2"}),
+    "Keras3Fit": (
+        "Keras3Fit",
+        {**LAUNCHED, "spec.launcher.keras": "Unpatched"},
+        told("Keras3Fit"),
+        {"spec.launcher.keras": "Auto"},
+    ),
     "OOMKilled": (
         "MaxRestartsExceeded",
         BARE,
@@ -86,7 +101,7 @@ CASES: dict[str, Case] = {
     "WaitingForQuota": ("WaitingForQuota", {"spec.replicaSpecs.worker.replicas": 3}, nothing, {}),
     "NoPython": (
         "NoPython",
-        {key.replace("__", "."): value for key, value in IN_PLACE.items()},
+        LAUNCHED,
         ends(128, "StartError", 'exec: "python3": executable file not found in $PATH: unknown'),
         {"spec.restartPolicy.mode": "Recreate"},
     ),
@@ -129,15 +144,15 @@ def test_the_reason_goes_when_the_advice_is_followed(
     job = new_job("job", **{path.replace(".", "__"): value for path, value in changes.items()})
     meet(job)
     wait_until(lambda: job.status().get("reason") == reason, reason)
-    told = json.loads(typed("explain", "job", "-o", "json"))["try"]
-    named = f"{told} {job.status()['message']}" if "that the message names" in told else told
+    advice = json.loads(typed("explain", "job", "-o", "json"))["try"]
+    named = f"{advice} {job.status()['message']}" if "that the message names" in advice else advice
     for path in mend:
         assert path in named or path.rpartition(".")[2] in named, named
     file = tmp_path / "job.yaml"
     as_it_was = {key: job.raw()[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "job"}}
     file.write_text(yaml.safe_dump(changed(as_it_was, mend)))
-    commands = [shlex.split(each) for each in re.findall(r"`tftj ((?:submit|resume|scale) [^`]+)`", told)]
-    assert len(commands) == 1, told
+    commands = [shlex.split(each) for each in re.findall(r"`tftj ((?:submit|resume|scale) [^`]+)`", advice)]
+    assert len(commands) == 1, advice
     (command,) = ([{"FILE": str(file), "N": "2"}.get(word, word) for word in each] for each in commands)
     uid = job.raw()["metadata"]["uid"]
     typed(*command, *(["--yes"] if "--replace" in command else []))

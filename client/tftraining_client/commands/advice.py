@@ -31,8 +31,8 @@ OF_EXCEPTIONS = {
     r"No space left on device|Disk quota exceeded": DISK,
     r"^ResourceExhaustedError: .*GPU": UNIT,
     r"^(ResourceExhausted|Memory)Error\b": MEMORY,
-    r"(not found in|for) checkpoint|hape mismatch|objects could not be loaded": OTHER_MODEL,
-    r"^FileNotFoundError\b|No such file or directory|[Ff]ile (or directory )?(not )?found\b": GIVE_FILE,
+    r"not found in checkpoint|Cannot assign value to variable|objects could not be loaded": OTHER_MODEL,
+    r"^FileNotFoundError\b|No such file|any matching files|[Ff]ile (or directory )?(not )?found\b": GIVE_FILE,
     r"^PermissionError\b|[Pp]ermission denied": "give the user the right: securityContext.runAsUser or fsGroup in "
     "spec.template",
     r"^DataLossError\b": "make the damaged file anew, or leave it out of the data set",
@@ -41,6 +41,7 @@ OF_EXCEPTIONS = {
     r"configured at program startup|cannot be modified after initialization": "do it at the beginning: create the "
     "strategy and set options before anything else of TensorFlow",
     r"^ValueError: (None values not supported|Target data is missing)": "give `fit` its targets: y, or (x, y) batches",
+    r"unsupported operations when trying to compile": "compile the model or the function with `jit_compile=False`",
     r"^KeyError: 'val_": "give `fit` its validation_data, or let the callback do without it",
 }
 ENDED = "read the log of the member that has ended (`tftj logs JOB`): the others wait for it"

@@ -43,6 +43,12 @@ def failed(reason: str, failure: dict[str, Any], **spec: Any) -> Job:
             "give the file to every pod",
         ),
         ("SameFailure", {"exception": "ValueError: File not found: filepath=/a.keras"}, "give the file to every pod"),
+        (
+            "SameFailure",
+            {"exception": "NotFoundError: Failed to find any matching files for /a"},
+            "give the file to every",
+        ),
+        ("SameFailure", {"exception": "ValueError: Shape mismatch: the shape of labels"}, "after a change of the"),
         ("SameFailure", {"exception": "NotFoundError: Resource a does not exist"}, "after a change of"),
         (
             "SameFailure",
@@ -77,7 +83,7 @@ def test_a_job_is_submitted_again_as_it_came() -> None:
     assert advice_for(packed) == f"{before} --code DIR`"
     commit = {"git": {"url": "https://git.example/a", "revision": "1" * 40}}
     assert advice_for(failed("SameFailure", program, code=commit)) == f"{before} --git URL@SHA`"
-    other_model = {"reason": "Error", "exception": "ValueError: Shape mismatch."}
+    other_model = {"reason": "Error", "exception": "ValueError: Cannot assign value to variable 'a': b"}
     assert advice_for(failed("SameFailure", other_model, code=commit)) == f"{before} --git URL@SHA`"
     of_other_model = failed("SameFailure", other_model, code=commit, storage=claim)
     assert advice_for(of_other_model) == OTHER_MODEL.replace("FILE`", "FILE --git URL@SHA`")
