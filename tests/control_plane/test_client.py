@@ -149,7 +149,7 @@ def test_a_requested_restart_is_free_and_happens_once(client: Client, new_job: N
     assert job.status()["attempt"] == 2
     job.succeed_pod("job-worker-0")
     client.wait("job", timeout=20)
-    with pytest.raises(UserError, match=r"job job has ended \(Succeeded\): create it again"):
+    with pytest.raises(UserError, match=r"job job has ended \(Succeeded\): `tftj submit --replace"):
         client.restart("job")
 
 
