@@ -836,7 +836,7 @@ def test_tensorboard_reads_the_storage_and_goes_with_its_command(
     refused = tftj(control_plane.kubeconfig, "tensorboard", "plain", "-n", namespace)
     assert (refused.returncode, refused.stderr) == (
         2,
-        "tftj: job plain has no spec.storage for TensorBoard to read: set it, and log below it\n",
+        "tftj: job plain has no spec.storage for TensorBoard: set it, and write below it\n",
     )
     plain.delete()
 

@@ -18,7 +18,7 @@ import yaml
 from tests.control_plane.test_client import VIEW, Terminal, service_account
 from tests.support.client.cluster_objects import HISTORY, RAW
 from tests.support.client.tfjobs import FILES
-from tests.support.client.verbs import CLUSTER_VERBS, JOB, OF_A_JOB, words
+from tests.support.client.verbs import CLUSTER_VERBS, JOB, OF_A_JOB, WITH_POD, words
 from tests.support.control_plane.apiserver import ControlPlane, WriteRefused
 from tests.support.control_plane.installation import CRD, install_crd
 from tests.support.control_plane.jobs import JOBS, wait_until
@@ -78,7 +78,7 @@ for words in json.loads(sys.argv[1]):
 
 def spoken_verbs(manifest: Path) -> list[list[str]]:
     """Each command that ends by itself, in an order in which each finds its job."""
-    others = [each for each in OF_A_JOB if each not in ("tensorboard", "top", "wait", "delete")]
+    others = [each for each in OF_A_JOB if each not in (*WITH_POD, "top", "wait", "delete")]
     return [
         ["list"],
         *(words(verb, manifest) for verb in others),
@@ -240,7 +240,7 @@ def test_each_command_names_the_missing_right(
         "resume": "patch tftrainingjobs.tftraining.dev",
         "restart": "patch tftrainingjobs.tftraining.dev",
         "delete": "delete tftrainingjobs.tftraining.dev",
-        "tensorboard": "create pods",
+        **dict.fromkeys(WITH_POD, "create pods"),
         "scale": "patch tftrainingjobs/scale.tftraining.dev",
     }
     wait_until(lambda: nobody("list")[0] == 0, "the right to look")

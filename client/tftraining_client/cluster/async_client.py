@@ -4,8 +4,8 @@ import asyncio
 import builtins
 import copy
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,7 @@ from tftraining_client.errors import JobDeleted, JobNotFound, NoCustomResource, 
 from tftraining_client.history import History
 
 if TYPE_CHECKING:
+    from tftraining_client.cluster.job_files import JobFiles
     from tftraining_client.code import Package
 
 logger = logging.getLogger(__name__)
@@ -117,15 +118,17 @@ class AsyncClient:
                 raise UserError(f"the manifest is of another job than {replaces.name} in {replaces.namespace}")
             submission = in_place_of(submission, replaces.raw)
 
-        def watches(path: str, pod: str) -> tuple[Watch, Watch]:
-            about: Query = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={pod}")]
-            events = self._watch(connection, core_path(namespace, "events"), about, events=True)
-            return self._watch(connection, path, _by_name(pod)), events
-
         async def send(checked: Manifest, package: "Package") -> None:
             from tftraining_client.cluster.code_upload import upload  # noqa: PLC0415  only for large programs
 
-            await upload(connection.api, Job.of(checked), package, self._notify, progress, watches)
+            await upload(
+                connection.api,
+                Job.of(checked),
+                package,
+                self._notify,
+                progress,
+                partial(self._pod_watches, connection, namespace),
+            )
 
         room = partial(self._make_room, replaces) if replaces is not None else None
         with _translated(connection):
@@ -434,6 +437,17 @@ class AsyncClient:
                 async for address in addresses:
                     yield address
 
+    @asynccontextmanager
+    async def files(self, name: str) -> AsyncIterator["JobFiles"]:
+        """The files in the job's storage, by a pod that goes with the block."""
+        from tftraining_client.cluster.job_files import job_files  # noqa: PLC0415  only for cp and ls
+
+        connection, job = await self.connection(), await self.get(name)
+        watches = partial(self._pod_watches, connection, job.namespace)
+        with _translated(connection):
+            async with job_files(connection.api, job, self._notify, watches) as files:
+                yield files
+
     async def tfjob(self, name: str) -> Manifest:
         """A TFJob of Kubeflow's operator, as the API server has it."""
         connection, namespace = await self.connection(), await self.own_namespace()
@@ -480,6 +494,12 @@ class AsyncClient:
 
         opened = (lambda: connected("")) if connected is not None else None
         return Watch(connection.api, path, query, interrupted, events, opened)
+
+    def _pod_watches(self, connection: Connection, namespace: str, path: str, pod: str) -> tuple[Watch, Watch]:
+        """The watches of a pod and of its events."""
+        about: Query = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={pod}")]
+        events = self._watch(connection, core_path(namespace, "events"), about, events=True)
+        return self._watch(connection, path, _by_name(pod)), events
 
     def _watch_job(self, connection: Connection, job: Job) -> Watch:
         return self._watch(connection, jobs_path(job.namespace), _by_name(job.name))

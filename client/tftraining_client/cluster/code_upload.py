@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing, suppress
-from datetime import datetime
 from pathlib import Path
 from posixpath import join
 from typing import Any
@@ -18,7 +17,17 @@ import aiohttp
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.manifests.code_upload_pod import NAME, code_upload_pod
 from tftraining_api.model.spec import Manifest
-from tftraining_client.cluster.helper_pod import container_state, ended, helper_pod, states, until_running, waits_for
+from tftraining_client.cluster.helper_pod import (
+    START_SECONDS,
+    STORAGE_REMEDIES,
+    container_state,
+    delete_left,
+    ended,
+    helper_pod,
+    states,
+    until_running,
+    waits_for,
+)
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.paths import core_path, object_path
 from tftraining_client.cluster.port_forward import connected, received, send
@@ -29,18 +38,13 @@ from tftraining_client.errors import UserError
 
 WHAT = "the upload"
 SCRIPT = Path(receive_upload.__file__)
-START_SECONDS = 900.0  # the image of a training may be large
 # The program in the pod listens soon after the container's start; on a busy node that takes seconds.
 ANSWER_SECONDS, PAUSE_SECONDS = 60.0, 0.3
 ATTEMPTS = 5  # after an interruption
 LAST_SECONDS = 5.0
 CHUNK = 128 << 10
 REMEDIES = {
-    "ENOSPC": "delete files in it, or use a larger volume",
-    "EDQUOT": "delete files in it, or ask for a larger quota",
-    "EROFS": "the volume must be writable",
-    "EACCES": "set securityContext.runAsUser or fsGroup of the job's template to an owner of the volume",
-    "EPERM": "set securityContext.runAsUser or fsGroup of the job's template to an owner of the volume",
+    **STORAGE_REMEDIES,
     "ELOOP": "a link in the place of the archives is not followed, remove it",
     "ENOTDIR": "a link or a file in the place of the directory of the archives is not followed, remove it",
 }
@@ -69,8 +73,8 @@ async def upload(
     the archive; `watches` gives the watches of a pod and of its events. ApiError, or UserError with the cause."""
     manifest, collection = upload_pod(job, package), core_path(job.namespace, "pods")
     # The API server has filled in the time of the creation, though it has only checked the job.
-    await _delete_left(api, collection, manifest["metadata"]["labels"], job.created)
-    async with helper_pod(api, collection, manifest) as name:
+    await delete_left(api, job.namespace, manifest["metadata"]["labels"], job.created)
+    async with helper_pod(api, job.namespace, manifest) as name:
         notify(f"pod {name} takes the code ({mebibytes(len(package.data))}) into the storage of the job")
         pods, events = watches(collection, name)
         async with aclosing(states(pods, WHAT, pod_state)) as running:
@@ -88,23 +92,6 @@ def upload_pod(job: Job, package: Package) -> Manifest:
     path = join(spec.storage.mount_path, spec.code.storage.path)
     arguments = [path, package.digest, str(len(package.data))]
     return code_upload_pod(job.name, spec, spec.storage, SCRIPT.read_text(encoding="utf-8"), arguments)
-
-
-async def _delete_left(api: Api, collection: str, labels: dict[str, str], now: datetime) -> None:
-    """Delete the pods of earlier uploads whose command was killed."""
-    selector = ",".join(f"{name}={value}" for name, value in labels.items())
-    pods, _ = await api.list(collection, [("labelSelector", selector)])
-    for pod in pods:
-        if is_left(pod, now):
-            with suppress(ApiError):
-                await api.request("DELETE", object_path(collection, pod["metadata"]["name"]))
-
-
-def is_left(pod: Manifest, now: datetime) -> bool:
-    """Whether no command waits for the pod any more: it has ended, or has not started in the time that one waits."""
-    phase = (pod.get("status") or {}).get("phase")
-    age = now - datetime.fromisoformat(pod["metadata"]["creationTimestamp"])
-    return phase in ("Failed", "Succeeded") or (phase == "Pending" and age.total_seconds() > START_SECONDS)
 
 
 def pod_state(pod: Manifest) -> str:

@@ -6,48 +6,30 @@ from contextlib import aclosing
 from typing import Any
 
 from tftraining_api.kube.api import Api
-from tftraining_api.manifests.storage import job_directory
 from tftraining_api.manifests.tensorboard import NAME, PORT, tensorboard_pod
 from tftraining_api.model.job import parse_job
-from tftraining_api.model.spec import Manifest, Storage
-from tftraining_client.cluster.helper_pod import container_state, ended, helper_pod, states, waits_for
+from tftraining_api.model.spec import Manifest
+from tftraining_client.cluster.helper_pod import container_state, ended, helper_pod, states, volume_of, waits_for
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.paths import core_path, object_path
 from tftraining_client.cluster.port_forward import HOST, forwarded
 from tftraining_client.cluster.watching import Watch
-from tftraining_client.code.submission import OF_ONE_POD
 from tftraining_client.errors import UserError
 
 # The pod ends then, also if the client was killed.
 HOURS = 8
-
-
-def storage_of(job: Job) -> Storage:
-    """The job's storage; UserError if it has none that another pod can mount."""
-    if job.spec is None:
-        raise UserError(f"the spec of job {job.name} cannot be read by this version of the client")
-    storage = job.spec.storage
-    if storage is None:
-        raise UserError(f"job {job.name} has no spec.storage for TensorBoard to read: set it, and log below it")
-    if storage.volume is None:
-        raise UserError(
-            f"the storage of job {job.name} is {storage.uri}, which no pod mounts: run tensorboard --logdir "
-            f"{job_directory(parse_job(job.raw), storage)} with your own credentials"
-        )
-    if set(storage.volume) & set(OF_ONE_POD):
-        raise UserError(f"the storage of job {job.name} belongs to one pod: TensorBoard needs a volume that pods share")
-    return storage
+BY_BUCKET = "run tensorboard --logdir {}"
 
 
 async def serve(
     api: Api, job: Job, image: str, port: int, notify: Callable[[str], None], watch: Callable[[str, str], Watch]
 ) -> AsyncGenerator[str, None]:
     """The address, once TensorBoard answers. Ends when the pod has ended; the pod goes when the generator is closed."""
-    storage, parsed = storage_of(job), parse_job(job.raw)
+    storage, parsed = volume_of(job, "TensorBoard", BY_BUCKET), parse_job(job.raw)
     assert parsed.spec is not None
     manifest = tensorboard_pod(parsed, parsed.spec, storage, image, HOURS * 3600)
     collection = core_path(job.namespace, "pods")
-    async with helper_pod(api, collection, manifest) as name:
+    async with helper_pod(api, job.namespace, manifest) as name:
         notify(f"pod {name} is created; it goes with this command, at the latest after {HOURS} h")
         async with aclosing(states(watch(collection, name), "TensorBoard", pod_state)) as changes:
             async for waiting in changes:

@@ -456,6 +456,39 @@ def _plot(
     return _on_cluster(lambda client: plot.plot_job(client, job, *options), context, kubeconfig, namespace)
 
 
+@app.command("cp", help="Copy files into the storage of a job, or out of it: tftj cp digits:models/final.keras .")
+def _cp(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="JOB:PATH, or a path of this machine")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="the other one of the two")],
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import files
+
+    return _on_cluster(lambda client: files.copy(client, source, target), context, kubeconfig, namespace)
+
+
+@app.command("ls", help="List files in the storage of a job.")
+def _ls(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB[:PATH]",
+            help="a path in the job's directory, or one that its programs see (/training/data)",
+            autocompletion=complete_jobs,
+        ),
+    ],
+    output: ReportFormat = None,
+    namespace: Namespace = None,
+    context: ContextName = None,
+    kubeconfig: Kubeconfig = None,
+) -> Work:
+    from tftraining_client.commands import files
+
+    return _on_cluster(lambda client: files.list_files(client, place, output), context, kubeconfig, namespace)
+
+
 @app.command("tensorboard", help="Serve TensorBoard over a job's storage on a port of this machine, until Ctrl-C.")
 def _tensorboard(
     job: JobName,

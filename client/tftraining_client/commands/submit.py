@@ -3,8 +3,8 @@
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -20,6 +20,7 @@ from tftraining_client.code.submission import needs_server_side_apply
 from tftraining_client.commands import status
 from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import hint, note, print_json, print_object, resource_name, say
+from tftraining_client.commands.progress import shown
 from tftraining_client.errors import JobNotFound, UserError
 from tftraining_client.overrides import Overrides, with_variables
 from tftraining_client.visible import visible
@@ -79,7 +80,7 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
     old = None
     if replacement.replace:
         submission, old = await _in_place(client, submission, replacement, dry_run)
-    with upload_progress() as progress:
+    with shown("code") as progress:
         job = await client.submit(submission, dry_run=dry_run, replaces=old, progress=progress)
     if dry_run and submission.uploaded is not None:
         note(would_upload(submission, submission.uploaded))
@@ -153,28 +154,6 @@ def _without_dry_run(
     options = "".join(f" {option} {shlex.quote(value)}" for option, value in words)
     options += "".join(f" --{each}" for each, wanted in asdict(replacement).items() if wanted)
     return (f"submit -f {shlex.quote(file)}{options}",)
-
-
-@contextmanager
-def upload_progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal, once the first bytes of an upload are sent."""
-    if not sys.stderr.isatty():
-        yield lambda sent, size: None
-        return
-    from rich.console import Console  # noqa: PLC0415  only on a terminal
-    from rich.progress import BarColumn, DownloadColumn, Progress, TransferSpeedColumn  # noqa: PLC0415
-
-    bar = Progress("tftj: code", BarColumn(), DownloadColumn(), TransferSpeedColumn(), console=Console(stderr=True))
-    task = bar.add_task("code", total=None)
-
-    def advance(sent: int, size: int) -> None:
-        bar.start()
-        bar.update(task, completed=sent, total=size)
-
-    try:
-        yield advance
-    finally:
-        bar.stop()
 
 
 def would_upload(submission: Submission, package: Package) -> str:

@@ -15,10 +15,14 @@ OF_A_JOB = {
     "delete": (),
     "explain": (),
     "plot": (),
+    "cp": (),
+    "ls": (),
     "tensorboard": ("--port", "0"),
     "top": (),
 }
 OTHERS = ("list", "submit", "convert", "doctor", "dashboard")
+# They need a pod of their own, and so a kubelet.
+WITH_POD = ("tensorboard", "cp", "ls")
 CLUSTER_VERBS = (*OTHERS, *OF_A_JOB)
 WITHOUT_CLUSTER = ("run", "init", "completion")
 
@@ -29,4 +33,6 @@ def words(verb: str, manifest: Path, job: str = JOB) -> list[str]:
         return [verb, "-f", str(manifest)]
     if verb == "convert":
         return [verb, "--from-cluster", job]
+    if verb == "cp":
+        return [verb, f"{job}:model.keras", "."]
     return [verb, job, *OF_A_JOB[verb]] if verb in OF_A_JOB else [verb]

@@ -25,11 +25,11 @@ from tests.support.ports import free_ports
 from tests.unit.launch.test_imports import newer_than_3_9
 from tftraining_api.kube.api import Api
 from tftraining_client.cluster import code_upload
-from tftraining_client.cluster.code_upload import SCRIPT, _while_running, is_left, pod_state, send_package, upload_pod
+from tftraining_client.cluster.code_upload import SCRIPT, _while_running, pod_state, send_package, upload_pod
+from tftraining_client.cluster.helper_pod import is_left
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.port_forward import PROTOCOL
 from tftraining_client.code import LIMIT, Package, pack_files, receive_upload, with_upload
-from tftraining_client.commands.submit import upload_progress
 from tftraining_client.errors import UserError
 
 NODES: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
@@ -346,8 +346,8 @@ def test_a_pod_that_cannot_start_is_told_at_once() -> None:
 
 
 PROGRESS = """
-from tftraining_client.commands.submit import upload_progress
-with upload_progress() as progress:
+from tftraining_client.commands.progress import shown
+with shown("code") as progress:
     for sent in range(0, 1100000, 100000):
         progress(sent, 1000000)
 """
@@ -361,6 +361,6 @@ def test_a_terminal_shows_the_progress_and_a_pipe_does_not(capfd: pytest.Capture
     shown = os.read(ours, 65536).decode()
     os.close(ours)
     assert "tftj: code" in shown and "1.0/1.0 MB" in shown
-    with upload_progress() as progress:
+    with shown("code") as progress:
         progress(1, 2)
     assert capfd.readouterr() == ("", "")

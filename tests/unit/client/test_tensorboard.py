@@ -10,9 +10,10 @@ from kubernetes.aio.client.rest import RESTClientObject
 
 from tests.support.client.cluster_objects import a_job
 from tftraining_api.kube.api import Api, ApiError
+from tftraining_client.cluster.helper_pod import placed, volume_of
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.port_forward import PROTOCOL, connected, forwarded, received
-from tftraining_client.cluster.tensorboard import pod_state, storage_of
+from tftraining_client.cluster.tensorboard import BY_BUCKET, pod_state
 from tftraining_client.errors import PermissionDenied, UserError
 
 PATH = "/api/v1/namespaces/ns/pods/board"
@@ -110,11 +111,11 @@ async def test_a_port_that_is_taken_is_told(api: Api) -> None:
 
 def test_a_job_without_a_shared_storage_is_told() -> None:
     with pytest.raises(UserError, match=r"job digits has no spec\.storage"):
-        storage_of(a_job())
+        volume_of(a_job(), "TensorBoard", BY_BUCKET)
     raw = a_job().raw
     raw["spec"] = {**raw["spec"], "storage": {"volume": {"emptyDir": {}}}, "template": {"spec": {"containers": []}}}
     with pytest.raises(UserError, match="belongs to one pod"):
-        storage_of(Job.of(raw))
+        volume_of(Job.of(raw), "TensorBoard", BY_BUCKET)
 
 
 def status(state: dict[str, Any], ready: bool = False) -> dict[str, Any]:
@@ -132,3 +133,27 @@ def test_the_pod_tells_what_it_waits_for_and_why_it_ended() -> None:
         pod_state(status({"terminated": ended}))
     with pytest.raises(UserError, match="DeadlineExceeded"):
         pod_state({"status": {"phase": "Failed", "reason": "DeadlineExceeded"}})
+
+
+def a_user(phase: str, node: str = "node-1", claim: str = "training") -> dict[str, Any]:
+    volumes = [{"name": "a", "emptyDir": {}}, {"name": "b", "persistentVolumeClaim": {"claimName": claim}}]
+    return {"metadata": {"name": "user"}, "spec": {"nodeName": node, "volumes": volumes}, "status": {"phase": phase}}
+
+
+def test_a_pod_goes_to_the_node_of_a_claim_that_one_node_has() -> None:
+    manifest = {"metadata": {}, "spec": {"nodeSelector": {"gpu": "yes"}, "affinity": {"podAffinity": {}}}}
+
+    def claim(*modes: str) -> dict[str, Any]:
+        return {"metadata": {"name": "training"}, "spec": {"accessModes": list(modes)}}
+
+    spec = placed(manifest, claim("ReadWriteOnce"), [a_user("Succeeded", "node-2"), a_user("Pending")])["spec"]
+    assert "node-1" in str(spec["affinity"]) and "node-2" not in str(spec) and list(spec) == ["affinity"]
+    for modes, pod in (
+        (("ReadWriteOnce", "ReadWriteMany"), a_user("Running")),
+        (("ReadWriteOnce",), a_user("Failed")),
+        (("ReadWriteOnce",), a_user("Pending", node="")),
+        (("ReadWriteOncePod",), a_user("Running", claim="other")),
+    ):
+        assert placed(manifest, claim(*modes), [pod]) == manifest
+    with pytest.raises(UserError, match="the claim training is ReadWriteOncePod, and pod user has it: wait until"):
+        placed(manifest, claim("ReadWriteOncePod"), [a_user("Running")])
