@@ -114,9 +114,7 @@ def test_data_goes_in_and_the_model_comes_out(
     assert 0 < arrived < len(noise)
     with part.open("r+b") as file:
         file.write(b"another user's bytes")
-    assert (
-        said(training, "cp", str(data / "noise.bin"), "digits:data/") == "1 file (64.0 MiB) copied to digits:data/\n"
-    )
+    assert said(training, "cp", str(data / "noise.bin"), "digits:data/") == "1 file (64.0 MiB) copied to digits:data/\n"
     assert (directory / "digits/data/noise.bin").read_bytes() == noise and not part.exists()
 
     assert said(training, "cp", f"{data}/.", "digits:data") == "2 files (64.0 MiB) copied to digits:data\n"

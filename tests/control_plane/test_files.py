@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.control_plane.test_code import name_of, set_status, tftj, uploading
-from tests.control_plane.test_tftj_verbs import JOB, create_job
+from tests.control_plane.test_client import tftj
+from tests.control_plane.test_code import name_of, set_status, uploading
+from tests.control_plane.test_tftj_verbs import create_job
+from tests.support.client.verbs import JOB
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.jobs import Manifest, wait_until
+from tests.support.control_plane.jobs import wait_until
+from tftraining_api.model.spec import Manifest
 
 RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 RUNNING = {"phase": "Running"}

@@ -30,6 +30,7 @@ from tftraining_client.cluster.helper_pod import is_left
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.port_forward import PROTOCOL
 from tftraining_client.code import LIMIT, Package, pack_files, receive_upload, with_upload
+from tftraining_client.commands.progress import shown
 from tftraining_client.errors import UserError
 
 NODES: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
@@ -358,9 +359,9 @@ def test_a_terminal_shows_the_progress_and_a_pipe_does_not(capfd: pytest.Capture
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
     subprocess.run([sys.executable, "-c", PROGRESS], stderr=theirs, env=environment, check=True)
     os.close(theirs)
-    shown = os.read(ours, 65536).decode()
+    bar = os.read(ours, 65536).decode()
     os.close(ours)
-    assert "tftj: code" in shown and "1.0/1.0 MB" in shown
+    assert "tftj: code" in bar and "1.0/1.0 MB" in bar
     with shown("code") as progress:
         progress(1, 2)
     assert capfd.readouterr() == ("", "")

@@ -5,6 +5,7 @@ import asyncio
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -211,7 +212,7 @@ async def test_a_full_volume_is_told_and_gets_its_room_back(
             await files.upload(of_directory(tmp_path / "a", mount / "digits/a"), lambda *_: None)
     assert list((mount / "digits").iterdir()) == []
     (mount / "digits/b").write_bytes(NOISE)
-    monkeypatch.setattr(serve.shutil, "disk_usage", lambda _: type("", (), {"total": 1 << 30, "free": 1 << 20}))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("", (), {"total": 1 << 30, "free": 1 << 20}))
     async with serving(mount) as (files, _):
         with pytest.raises(UserError, match=r"on this machine: the copy needs 3\.0 MiB, and 1\.0 MiB are free: /"):
             await files.download(of_directory(mount / "digits/b", tmp_path / "b"), lambda *_: None)
