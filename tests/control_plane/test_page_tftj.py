@@ -33,6 +33,13 @@ from tests.support.repository import REPOSITORY
 from tests.unit.docs.test_commands import PLACEHOLDERS, all_commands, is_tftj, problem
 from tftraining.launch.history import FILE
 
+COPIES = (
+    "tftj cp SOURCE TARGET",
+    "tftj cp ./mnist digits:../mnist",
+    "tftj cp digits:models/final.keras .",
+    "tftj ls JOB:PATH",
+    "tftj ls digits:models",
+)
 ON_KUBELETS = ("tftj logs JOB", "tftj logs JOB -f", "tftj tensorboard JOB")
 # The commands that do not run here, each with the test that runs it, and what is different there.
 ELSEWHERE = {
@@ -62,6 +69,7 @@ ELSEWHERE = {
     "tftj run FILE --code DIR": "tests/processes/client/test_code.py",
     # With kubelets.
     **dict.fromkeys(ON_KUBELETS, "tests/cluster/test_page_commands.py"),
+    **dict.fromkeys(COPIES, "tests/cluster/test_files.py, with other files"),
     "tftj doctor": "tests/quickstarts/test_quickstarts.py",
 }
 JOB, ENDED, SUBMITTED = "digits", "trained", "mine"

@@ -5,9 +5,10 @@ the pod goes where the pods are that use the claim.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import datetime
+from typing import Any, TypeVar
 
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.manifests.storage import job_directory
@@ -19,6 +20,7 @@ from tftraining_client.cluster.watching import Watch
 from tftraining_client.code.submission import OF_ONE_POD
 from tftraining_client.errors import UserError
 
+T = TypeVar("T")
 START_SECONDS = 900.0  # the image of a training may be large
 # Reasons of a waiting container that time does not mend.
 HOPELESS = (
@@ -138,6 +140,21 @@ def volume_of(job: Job, what: str, by_bucket: str) -> Storage:
     return storage
 
 
+async def first(work: Coroutine[Any, Any, T], failed: "asyncio.Future[None]") -> T:
+    """The result of the work; the error of `failed` if that comes first."""
+    task = asyncio.ensure_future(work)
+    both: set[asyncio.Future[Any]] = {task, failed}
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            failed.result()
+        return await task
+    finally:
+        task.cancel()
+        # A generator that the work reads can be closed only afterwards.
+        await asyncio.gather(task, return_exceptions=True)
+
+
 async def states(watch: Watch, what: str, state_of: Callable[[Manifest], str]) -> AsyncGenerator[str, None]:
     """The state of the pod, at each change of the state. UserError if the pod is deleted, or from `state_of`."""
     told = None
@@ -151,6 +168,12 @@ async def states(watch: Watch, what: str, state_of: Callable[[Manifest], str]) -
             if state != told:
                 told = state
                 yield state
+
+
+async def until_ended(states: AsyncGenerator[str, None]) -> None:
+    """Returns when the states end, and raises the error of a pod that has ended."""
+    async for _ in states:
+        pass
 
 
 async def until_running(

@@ -28,8 +28,10 @@ from tftraining_client.cluster.helper_pod import (
     container_state,
     delete_left,
     ended,
+    first,
     helper_pod,
     states,
+    until_ended,
     until_running,
     volume_of,
     waits_for,
@@ -176,15 +178,24 @@ def local_files() -> Iterator[None]:
 
 class JobFiles:
     """The files of a job, through its pod at the path `pod`. `directory` is that of the job, `mount` that of the
-    volume; `left_out` says what a copy could not copy."""
+    volume; `left_out` says what a copy could not copy. `failed` has the error that ends the pod."""
 
-    def __init__(self, api: Api, pod: str, directory: str, mount: str, notify: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        pod: str,
+        directory: str,
+        mount: str,
+        notify: Callable[[str], None],
+        failed: "asyncio.Future[None]",
+    ) -> None:
         self.left_out: list[str] = []
         self._api = api
         self._pod = pod
         self._directory = directory
         self._mount = mount
         self._notify = notify
+        self._failed = failed
         # Bytes of the files that are done, and whether any byte has come since the last cut.
         self._done = 0
         self._moved = False
@@ -328,8 +339,11 @@ class JobFiles:
         self.left_out.append(f"{source.source} is left out: {why}")
 
     async def _lasting(self, work: Callable[[_Peer], Awaitable[T]]) -> T:
-        """The result of the work over a connection, over another one if that ends. UserError after ATTEMPTS ends
-        between which no byte has come."""
+        """The result of the work over a connection, over another one if that ends. UserError if the pod ends."""
+        return await first(self._repeated(work), self._failed)
+
+    async def _repeated(self, work: Callable[[_Peer], Awaitable[T]]) -> T:
+        """UserError after ATTEMPTS connections over which no byte has come."""
         deadline, cuts = time.monotonic() + ANSWER_SECONDS, 0
         while True:
             try:
@@ -388,36 +402,12 @@ async def job_files(
         pods, events = watches(collection, name)
         async with aclosing(states(pods, WHAT, pod_state)) as running:
             await until_running(running, events, WHAT, notify, START_SECONDS)
-            files = JobFiles(api, object_path(collection, name), directory, storage.mount_path, notify)
-            async with _while_running(running):
-                yield files
-
-
-@asynccontextmanager
-async def _while_running(running: AsyncGenerator[str, None]) -> AsyncIterator[None]:
-    """Let the block run as long as the pod does. UserError if that ends before."""
-    block = asyncio.current_task()
-    assert block is not None
-    failures: list[UserError | ApiError] = []
-
-    async def until_ended() -> None:
-        try:
-            async for _ in running:
-                pass
-        except (UserError, ApiError) as error:
-            failures.append(error)
-            block.cancel()
-
-    watching = asyncio.create_task(until_ended())
-    try:
-        yield
-    except asyncio.CancelledError:
-        if failures and not block.uncancel():
-            raise failures[0] from None
-        raise
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+            failed = asyncio.ensure_future(until_ended(running))
+            try:
+                yield JobFiles(api, object_path(collection, name), directory, storage.mount_path, notify, failed)
+            finally:
+                failed.cancel()
+                await asyncio.gather(failed, return_exceptions=True)
 
 
 def pod_state(pod: Manifest) -> str:

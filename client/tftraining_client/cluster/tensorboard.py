@@ -1,15 +1,22 @@
 """TensorBoard over a job's storage: a pod of its own, reached through a port-forward, deleted at the end."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any
 
 from tftraining_api.kube.api import Api
 from tftraining_api.manifests.tensorboard import NAME, PORT, tensorboard_pod
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.spec import Manifest
-from tftraining_client.cluster.helper_pod import container_state, ended, helper_pod, states, volume_of, waits_for
+from tftraining_client.cluster.helper_pod import (
+    container_state,
+    ended,
+    first,
+    helper_pod,
+    states,
+    until_ended,
+    volume_of,
+    waits_for,
+)
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.paths import core_path, object_path
 from tftraining_client.cluster.port_forward import HOST, forwarded
@@ -38,25 +45,7 @@ async def serve(
                 notify(f"pod {name}: {waiting}")
             async with forwarded(api, object_path(collection, name), PORT, port) as (local, forward):
                 yield f"http://{HOST}:{local}/"
-                await _first(_ended(changes), forward.failed)
-
-
-async def _first(work: Any, failed: "asyncio.Future[None]") -> None:
-    """Wait until the work is done; raises the error of `failed` if that comes first."""
-    task = asyncio.ensure_future(work)
-    try:
-        done, _ = await asyncio.wait({task, failed}, return_when=asyncio.FIRST_COMPLETED)
-        for each in done:
-            each.result()
-    finally:
-        task.cancel()
-        # The generator that the work reads can be closed only afterwards.
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _ended(changes: AsyncGenerator[str, None]) -> None:
-    async for _ in changes:
-        pass
+                await first(until_ended(changes), forward.failed)
 
 
 def pod_state(pod: Manifest) -> str:

@@ -456,9 +456,11 @@ def _plot(
     return _on_cluster(lambda client: plot.plot_job(client, job, *options), context, kubeconfig, namespace)
 
 
-@app.command("cp", help="Copy files into the storage of a job, or out of it: tftj cp digits:models/final.keras .")
+@app.command("cp", help="Copy files into a job's storage, or out of it.")
 def _cp(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="JOB:PATH, or a path of this machine")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="JOB:PATH, as digits:models/final.keras, or a path of this machine")
+    ],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="the other one of the two")],
     namespace: Namespace = None,
     context: ContextName = None,

@@ -93,7 +93,8 @@ async def serving(mount: Path, *cuts: int, kibibytes: str = "unlimited") -> Asyn
     api = Api(RESTClientObject(Configuration(host=f"http://127.0.0.1:{runner.addresses[0][1]}")))
     try:
         async with asyncio.timeout(PATIENCE):
-            yield JobFiles(api, POD, f"{mount}/digits", str(mount), lambda _: None), kubelet
+            failed = asyncio.get_running_loop().create_future()
+            yield JobFiles(api, POD, f"{mount}/digits", str(mount), lambda _: None, failed), kubelet
     finally:
         await api.close()
         await runner.cleanup()
