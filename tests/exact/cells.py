@@ -18,18 +18,21 @@ BATCH = 8
 FOLDS = 3
 PARTS = {"two-fits": 2, "one-line": 2, "folds": FOLDS}  # calls of `fit`; of other shapes 1
 POINTS = ("batch", "epoch_begin", "epoch_end", "validation", "save")
+JUST_PROGRAM, POD, DRAIN = "program", "pod", "drain"
 
 
 @dataclass(frozen=True)
 class Kill:
     """Where a program kills itself: behind a batch, or at another point of an epoch. `part`: the fit or the fold.
-    "save": while weights are saved at the end of the epoch; not drawn."""
+    "save": while weights are saved at the end of the epoch; not drawn. `what` ends: "program"; "pod": its launcher and
+    its memory too; "drain": as "pod", after a SIGTERM to the launcher. A gang's member gets a new pod."""
 
     epoch: int
     batch: int = 0
     at: str = "batch"
     part: int = 0
     member: int = 0
+    what: str = JUST_PROGRAM
 
 
 @dataclass(frozen=True)
@@ -228,7 +231,7 @@ def expected(cell: Cell) -> Expected:
     if any(part.storage for part in parts) or (cell.shape == "initial-epoch" and not cell.backup):
         kind = STORAGE
     # Each member draws an order of its own, and then takes its part of the examples.
-    apart = source.drawn and not cell.seeded and cell.workers > 1
+    apart = cell.workers > 1 and (cell.input == "interleave-sloppy" or (source.drawn and not cell.seeded))
     return Expected(
         kind,
         same,

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tests.exact.cells import CALLBACKS, INPUTS, MODELS, PARTS, Cell, Kill
+from tests.exact.cells import CALLBACKS, DRAIN, INPUTS, JUST_PROGRAM, MODELS, PARTS, POD, Cell, Kill
 
 MOST_KILLS = 4
 # A loop of its own finds its position by `skip`: inputs for which that is right.
@@ -48,6 +48,8 @@ def _one(chance: random.Random, given: dict[str, object]) -> Cell:
     kills = _kills(chance, cell)
     if cell.scaled_to:
         kills = (Kill(chance.randrange(cell.epochs - 1), chance.randrange(cell.batches - 1)),)
+    elif cell.workers > 1:
+        kills = tuple(replace(kill, what=chance.choice([JUST_PROGRAM, JUST_PROGRAM, POD, DRAIN])) for kill in kills)
     return replace(cell, kills=kills)
 
 

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tests.exact.cells import Cell, Kill
+from tests.exact.cells import JUST_PROGRAM, POD, Cell, Kill
 from tests.exact.inputs import validation_data
 from tests.exact.library import keras, plain
 from tests.exact.models import optimizers
 from tftraining.launch.in_user_process.memory_backup import copy_report
 
-STEP_SECONDS = 1.0  # while a launcher for one more worker starts
+LAUNCHER_DIES_SECONDS = 60.0
+STEP_SECONDS = 1.0  # while a launcher for one more worker starts, or one hears that it ends
 PLATEAU = 1e9  # no loss gets better by so much: the first epoch stays the best one
 
 
@@ -66,7 +67,7 @@ class Place:
 
 
 class Killer:
-    """Ends this process by SIGKILL at the points of the cell, each once."""
+    """Ends this process by SIGKILL at the points of the cell, each once, or asks for the end of its pod."""
 
     def __init__(self, place: Place, kills: tuple[Kill, ...]) -> None:
         self.place, self.kills = place, kills
@@ -79,7 +80,12 @@ class Killer:
             if here and (point != "batch" or batch >= kill.batch) and not done.exists():
                 self._keep_report(number)
                 done.write_text(f"{self.place.round} {part} {epoch} {batch}")
-                os.kill(os.getpid(), signal.SIGKILL)
+                if kill.what == JUST_PROGRAM:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                if kill.what == POD:
+                    time.sleep(LAUNCHER_DIES_SECONDS)
+                    raise TimeoutError("the launcher lives on")
+                time.sleep(STEP_SECONDS)
 
     def _keep_report(self, number: int) -> None:
         """What the program has told its launcher about its copies up to here."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.exact.cells import Cell
+from tests.exact.cells import JUST_PROGRAM, POD, Cell, Kill
 from tests.exact.direct import PROGRAM, SHM, environment
 from tests.support.launchers.gang import LocalGang
 from tests.support.ports import free_ports
@@ -46,6 +47,27 @@ class Gang(LocalGang):
         path = self.place / "orders"
         path.with_suffix(".new").write_text(json.dumps({"workers": workers}))
         path.with_suffix(".new").rename(path)
+
+    def replace_pods(self, cell: Cell, memory: Path, patience: float) -> None:
+        """Until all launchers have ended: end the pods of the members whose kills ask for it, and start others."""
+        due = {number: kill for number, kill in enumerate(cell.kills) if kill.what != JUST_PROGRAM}
+
+        def ended() -> bool:
+            for number in [each for each in due if (self.directory / f"killed-{each}").exists()]:
+                self._replace_pod(due.pop(number), memory)
+            return all(launcher.poll() is not None for launcher in self.launchers.values())
+
+        self.wait_for(ended, patience)
+
+    def _replace_pod(self, kill: Kill, memory: Path) -> None:
+        name = self.names[kill.member]
+        launcher = self.launchers[name]
+        launcher.send_signal(signal.SIGKILL if kill.what == POD else signal.SIGTERM)
+        if launcher.wait(ROUND_SECONDS) == 0:
+            return  # it has ended its training before
+        for left in memory.glob(f"*-{name}"):
+            shutil.rmtree(left)
+        self.start(name)
 
     def scale(self, cell: Cell) -> None:
         """Scale the gang when it has made the batch of the cell's first kill, which no program makes itself."""
@@ -81,7 +103,8 @@ class Launched:
                 gang.start(*gang.names[: cell.workers])
                 if scaled:
                     gang.scale(cell)
-                ended = gang.wait(START_SECONDS + ROUND_SECONDS * len(cell.kills))
+                gang.replace_pods(known, memory, START_SECONDS + ROUND_SECONDS * len(cell.kills))
+                ended = gang.wait()
                 return "" if not any(ended.values()) else f"the launchers have ended with {ended}"
         except AssertionError as error:
             return str(error).splitlines()[0]

@@ -9,7 +9,7 @@ from itertools import islice
 import pytest
 
 from tests.exact.__main__ import Runs
-from tests.exact.cells import Cell, Kill
+from tests.exact.cells import DRAIN, POD, Cell, Kill
 from tests.exact.direct import Direct, Interpreter
 from tests.exact.draw import cells
 
@@ -66,6 +66,16 @@ GANGS_3 = [  # of Keras 3
     Cell(lib="keras", workers=2, epochs=3, kills=(Kill(0, at="save"), Kill(1, at="save"))),
     Cell(lib="keras", workers=2, scaled_to=3, input="shuffled", callbacks=("csv",), epochs=3, kills=(Kill(1, 7),)),
 ]
+NEW_PODS = [
+    Cell(workers=2, steps=40, kills=(Kill(1, 27, what=DRAIN),)),
+    Cell(
+        lib="keras",
+        workers=2,
+        model="batchnorm",
+        steps=40,
+        kills=(Kill(1, 7, member=1, what=DRAIN), Kill(3, 30, what=POD)),
+    ),
+]
 FOUND = [  # by campaigns
     Cell(input="generator", model="metric", callbacks=("lr", "own"), kills=(Kill(1, 12), Kill(2, 12))),
     Cell(input="arrays", model="dropout", backup=False, shape="two-fits", kills=(Kill(1, 13, part=1),)),
@@ -105,7 +115,7 @@ def test_a_resumed_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cel
 @pytest.mark.slow_fault
 @pytest.mark.parametrize(
     "cell",
-    [*GANGS, *GANGS_3, *FOUND, *DRAWN],
+    [*GANGS, *GANGS_3, *NEW_PODS, *FOUND, *DRAWN],
     ids=Cell.to_json,
 )
 def test_a_drawn_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cell: Cell) -> None:

@@ -27,6 +27,7 @@ class State:
 
     size = SIZE
     finite = False
+    has_own = False  # values of each member
 
     def __init__(self) -> None:
         self.value = 0
@@ -40,6 +41,9 @@ class State:
 
     def is_finite(self) -> bool:
         return self.finite
+
+    def gathers(self) -> bool:
+        return self.has_own
 
     def gather(self, totals: Any) -> None:
         self.calls.append("gather")
@@ -327,6 +331,44 @@ def test_a_request_before_the_memory_is_judged_is_answered(begin: Begin, tmp_pat
     assert training.train(4).held() == [3]
     assert len(training.sums) == 2  # those of the begin: the other members need not have heard it
     assert training.train(10).held() == [12, 14]
+    timer.join()
+
+
+def test_a_copy_at_an_announced_stop_has_the_own_values_of_all_members(begin: Begin, tmp_path: Path) -> None:
+    ask(tmp_path, 5)
+    training = begin()
+    training.state.has_own = True
+    training.train(4)
+    training.state.calls.clear()
+    timer = take_back_after(tmp_path, 0.2)
+    assert training.train(1).held() == [4, 5]
+    assert training.state.calls == ["gather", "copy"]
+    timer.join()
+
+
+def test_a_member_without_memory_gives_its_own_values_all_the_same(begin: Begin, tmp_path: Path) -> None:
+    ask(tmp_path, 5)
+    training = begin()
+    training.state.has_own = True
+    training.train(4)
+    training.state.calls.clear()
+    training.copier.why_not = "no memory"
+    timer = take_back_after(tmp_path, 0.2)
+    training.train(1)
+    assert training.state.calls == ["gather"]
+    timer.join()
+
+
+def test_a_request_before_all_have_judged_their_memory_gets_no_copy_that_lacks_their_own_values(
+    begin: Begin, tmp_path: Path
+) -> None:
+    ask(tmp_path, 0)
+    training = begin(waitSteps=10, memoryLimit=None, sizeLimit=1 << 20)
+    training.state.has_own, training.copier._members = True, 2
+    ask(tmp_path, 3)
+    timer = take_back_after(tmp_path, 0.2)
+    assert training.train(4).held() == []
+    assert "gather" not in training.state.calls
     timer.join()
 
 

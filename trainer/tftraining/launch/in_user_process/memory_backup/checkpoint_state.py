@@ -38,6 +38,10 @@ class CheckpointState(VariableValues):
         """Nothing of a checkpoint is created late."""
         self.size = self._behind + (0 if self._apart is None else self._apart.size)
 
+    def gathers(self) -> bool:
+        """Whether members have values of their own, which a copy of another member has only behind `gather`."""
+        return self.has_sums or (self._apart is not None and self._apart.size > 0)
+
     def gather(self, totals: Totals) -> None:
         """Learn the sums of metrics over all members, and what each has of its own: a collective."""
         sums, apart = self.local_sums(), [] if self._apart is None else self._apart.rows()

@@ -38,8 +38,11 @@ class State(Protocol):
     def is_finite(self) -> bool:
         """Whether all values are finite numbers."""
 
+    def gathers(self) -> bool:
+        """Whether members have values of their own, which a copy of another member has only behind `gather`."""
+
     def gather(self, totals: Totals) -> None:
-        """Learn the sums over all members that the next copy has: a collective."""
+        """Learn the values of all members that the next copy has: a collective if `gathers`."""
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         """What `copy_to` and `restore_from` need to use this buffer from byte `start` on."""
@@ -380,20 +383,30 @@ class Copier:
     def answer(self, step: int, where: Mapping[str, Any], loss: float | None = None) -> None:
         """Make the copy that the launcher asks for, and wait to be stopped.
 
-        Not all members need to hear it in time, so nothing here is a collective; and if the training goes on, the
-        next copy overwrites this one, and not the newest one that all have made.
+        Not all members need to hear it in time, so only what a new member cannot do without is a collective: where one
+        has not heard of it, the launcher ends the round. If the training goes on, the next copy overwrites this one,
+        and not the newest one that all have made.
         """
         begin = time.monotonic()
         self._measured.stop(begin, step)
         extra = self._newest != step and (loss is None or math.isfinite(loss))
         if extra:
             self._prepare_alone()
+        if self._has_gathered(step) and extra:
             self._try_to_write(step, where)
             self._tell_copy(step, begin)
         self._request.hold()
         if extra and self._newest == step and self._slots is not None:
             self._slots.reuse()
         self._measured.start(time.monotonic(), step)
+
+    def _has_gathered(self, step: int) -> bool:
+        """Whether a copy made now has what a member without one of its own needs."""
+        if self._last == step or self._state is None or not self._state.gathers():
+            return True
+        if self._judged:  # by all members, so all of them have what they sum up
+            self._state.gather(self._totals)
+        return self._judged or self._members == 1
 
     def _prepare_alone(self) -> None:
         """Reserve the memory of the files before all members have judged theirs."""

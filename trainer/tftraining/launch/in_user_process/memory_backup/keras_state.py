@@ -97,15 +97,18 @@ class State:
         plain = [each for each in [*self._variables, *self._late_variables] if id(each) not in metrics]
         return VariableValues(plain, self._strategy).is_finite()
 
+    def gathers(self) -> bool:
+        """Whether members have values of their own, beside the sums of Keras' own metrics: a collective costs many
+        times what a copy does, and with a new pod those of the epoch begin anew, which is told."""
+        return self._apart.size > 0 or any(part.has_sums for part in (self._values, *self._late[:1]))
+
     def gather(self, totals: Totals) -> None:
-        """Learn the sums over all members: a collective, which costs many times what a copy does. So it is left out
-        where only Keras' own metrics have sums: with a new pod those of the epoch begin anew, which is told."""
-        has_sums = any(part.has_sums for part in (self._values, *self._late[:1]))
-        sums = [each for part in (self._values, *self._late) for each in part.local_sums()] if has_sums else []
-        apart = self._apart.rows()
-        found = totals([*sums, *apart]) if sums or apart else []
-        self._totals = found[: len(sums)] if has_sums else None
-        self._members = found[len(sums)] if apart else None
+        """Learn the sums over all members, and what each has of its own: a collective."""
+        if not self.gathers():
+            return
+        sums, apart = [each for part in (self._values, *self._late) for each in part.local_sums()], self._apart.rows()
+        found = totals([*sums, *apart])
+        self._totals, self._members = found[: len(sums)], found[len(sums)] if apart else None
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         """The parts of the copy in this buffer, from byte `start` on."""
