@@ -43,7 +43,10 @@ OTHERS = {
 
 @pytest.mark.slow_fault
 @pytest.mark.parametrize("name", OTHERS)
-def test_nothing_is_told_of_a_training_that_is_as_it_should_be(tmp_path: Path, name: str) -> None:
+def test_nothing_is_told_of_a_training_that_is_as_it_should_be(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("here"))  # `minimal` writes where it stands
     documents = [*yaml.safe_load_all((REPOSITORY / "examples" / f"{name}.yaml").read_text())]
     (job,) = (each for each in documents if each["kind"] == "TFTrainingJob")
     others = [each for each in documents if each["kind"] == "ConfigMap"]
