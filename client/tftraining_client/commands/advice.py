@@ -20,7 +20,8 @@ DISK = "enlarge the volume: resources.requests.storage of its claim, or sizeLimi
 OTHER_MODEL = "if the file is the backup of another model, begin anew: `tftj submit --replace --fresh -f FILE`"
 NO_BATCH = "give every replica a batch: the input has fewer than spec.replicaSpecs.worker.replicas, or no file"
 GIVE_FILE = (
-    "give the file to every pod: in the image, in spec.storage (TFTRAINING_DIR), or in a volume of spec.template"
+    "give the file to every pod: in the image, in spec.storage (`tftj cp SOURCE JOB:PATH`, below TFTRAINING_DIR), or "
+    "in a volume of spec.template"
 )
 SCOPE = "build the model, the optimizer and the metrics within `with strategy.scope():`"
 
