@@ -35,6 +35,7 @@ from tftraining.launch.history import FILE
 
 COPIES = (
     "tftj cp SOURCE TARGET",
+    "tftj cp SOURCE JOB:PATH",
     "tftj cp ./mnist digits:../mnist",
     "tftj cp digits:models/final.keras .",
     "tftj ls JOB:PATH",
@@ -112,7 +113,9 @@ def jobs() -> set[tuple[str, str]]:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory with what the commands name: manifests, a program, the history of a run of `tftj run`."""
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(minimal(SUBMITTED)))
+    job = minimal(SUBMITTED)
+    job["spec"]["storage"] = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}  # for --fresh
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
     (tmp_path / "tfjob.yaml").write_text(yaml.safe_dump(tfjob("workers")))
     code_of(tmp_path)
     run = tmp_path / "training" / JOB
