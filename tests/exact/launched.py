@@ -71,9 +71,14 @@ class Gang(LocalGang):
 
     def scale(self, cell: Cell) -> None:
         """Scale the gang when it has made the batch of the cell's first kill, which no program makes itself."""
-        line = f"{cell.kills[0].part} {cell.kills[0].epoch} {cell.kills[0].batch}"
+        point = (cell.kills[0].part, cell.kills[0].epoch, cell.kills[0].batch)
         steps = self.directory / "steps-0"
-        self.wait_for(lambda: steps.exists() and line in steps.read_text().splitlines(), START_SECONDS)
+
+        def reached() -> bool:  # with steps_per_execution not each batch is noted
+            lines = steps.read_text().splitlines() if steps.exists() else []
+            return any(tuple(map(int, line.split())) >= point for line in lines)
+
+        self.wait_for(reached, START_SECONDS)
         self.order_size(cell.scaled_to)
         if new := self.names[cell.workers : cell.scaled_to]:
             self.start(*new)
