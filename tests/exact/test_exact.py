@@ -84,6 +84,7 @@ FOUND = [  # by campaigns
     Cell(input="files", model="table", kills=(Kill(3, 5),)),
     Cell(input="cache-file", shape="one-line", kills=(Kill(2, 2), Kill(2, 19))),
     Cell(lib="keras", input="unseeded", model="metric", shape="two-fits", kills=(Kill(1, 18, part=1),)),
+    Cell(lib="keras", callbacks=("csv",), shape="two-fits", epochs=2, kills=(Kill(1, 10, part=1),)),
     Cell(lib="keras", model="two-optimizers", shape="two-fits", epochs=2, kills=(Kill(0, part=1),)),
     Cell(lib="keras", model="train-step", shape="two-fits", epochs=2, kills=(Kill(0, part=1),)),
     Cell(input="arrays", optimizer="legacy", callbacks=("lr",), kills=(Kill(2, 4), Kill(3, 12))),

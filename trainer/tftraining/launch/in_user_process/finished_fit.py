@@ -24,6 +24,7 @@ from . import backup_owner, call_site, finished_copy
 from .backup_owner import Owner
 from .keras_backup import Backup, find_backup
 from .keras_hook import EPOCHS_DONE
+from .memory_backup.callback_state import keeping_rows
 from .memory_backup.program_digest import distributions_digest, program_digest
 from .memory_backup.random_numbers import of_model
 
@@ -283,7 +284,8 @@ def extend(keeper: Keeper, cls: Any) -> None:
     @functools.wraps(begin)
     def on_train_begin(self: Any, logs: Any = None) -> None:
         fit = keeper.begin(self)
-        begin(self, logs)
+        with keeping_rows(self) if fit is not None and fit.mark else nullcontext():
+            begin(self, logs)
         setattr(self, _FIT, fit if fit is not None and fit.after_begin() else None)
 
     @functools.wraps(end)

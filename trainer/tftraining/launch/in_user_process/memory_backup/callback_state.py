@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..keras3.files import Unwritten
@@ -145,6 +146,21 @@ class CallbackStates:
         if name not in self._told:
             self._told.add(name)
             self._tell(name)
+
+
+@contextmanager
+def keeping_rows(callbacks: Any) -> Iterator[None]:
+    """While the callbacks of a `fit` begin that trains nothing: CSVLogger of Keras 3 empties its file at once."""
+    everyone = getattr(callbacks, "callbacks", ())
+    loggers = [each for each in everyone if any(cls.__name__ == "CSVLogger" for cls in type(each).__mro__)]
+    before = [(each, getattr(each, "append", None), getattr(each, "append_header", None)) for each in loggers]
+    for each in loggers:
+        each.append = True
+    try:
+        yield
+    finally:
+        for each, append, header in before:
+            each.append, each.append_header = append, header
 
 
 class _State:
