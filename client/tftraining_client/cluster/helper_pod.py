@@ -177,16 +177,21 @@ async def until_ended(states: AsyncGenerator[str, None]) -> None:
 
 
 async def until_running(
-    pods: AsyncGenerator[str, None], events: Watch, what: str, notify: Callable[[str], None], seconds: float
+    pods: AsyncGenerator[str, None],
+    events: Watch,
+    what: str,
+    notify: Callable[[str], None],
+    seconds: float,
+    quiet: float = 0.0,
 ) -> None:
-    """Wait until the state of the pod is "", and tell what it waits for: by its status, and by the warnings about it.
-    UserError with the last of these when the time is over."""
-    told = [""]
+    """Wait until the state of the pod is "", and tell what it waits for: by its status, and by the warnings about it,
+    each `quiet` seconds later. UserError with the last of these when the time is over."""
+    told, later = [""], list[asyncio.TimerHandle]()
 
     def tell(text: str) -> None:
         if text not in told:
             told.append(text)
-            notify(f"the pod of {what} waits: {text}")
+            later.append(asyncio.get_running_loop().call_later(quiet, notify, f"the pod of {what} waits: {text}"))
 
     warnings = asyncio.create_task(_tell_warnings(events, tell))
     try:
@@ -198,6 +203,8 @@ async def until_running(
     except TimeoutError:
         raise UserError(f"the pod of {what} does not run after {seconds:.0f} s: {told[-1]}") from None
     finally:
+        for each in later:
+            each.cancel()
         warnings.cancel()
         await asyncio.gather(warnings, return_exceptions=True)
 

@@ -51,6 +51,7 @@ BY_BUCKET = "copy by the bucket's own tools, such as gcloud storage cp --recursi
 GOES_ON = "what has arrived is kept, and the same command goes on"
 # The program in the pod listens soon after the container's start; on a busy node that takes seconds.
 ANSWER_SECONDS, PAUSE_SECONDS = 60.0, 0.3
+QUIET_SECONDS = 2.0  # in which most pods start
 ATTEMPTS = 5  # without a byte between them
 BATCH = 1000  # files of one request
 MOST = 1_000_000  # entries
@@ -253,7 +254,11 @@ class JobFiles:
     ) -> None:
         named = [(each.target, each.size) for each in files]
         await peer.send(request="put", directories=directories, files=named)
-        offers = (await peer.receive())[0]["offers"]
+        answer, _ = await peer.receive()
+        with their_words():
+            offers = [(int(size), str(digest)) for size, digest in answer["offers"]]
+            if len(offers) != len(files):
+                raise ValueError
         sending = asyncio.create_task(self._send_files(peer, files, offers, at))
         answering = asyncio.create_task(peer.receive())
         try:
@@ -267,7 +272,9 @@ class JobFiles:
                 each.cancel()
             await asyncio.gather(sending, answering, return_exceptions=True)
 
-    async def _send_files(self, peer: _Peer, files: Sequence[Source], offers: Sequence[Any], at: At) -> None:
+    async def _send_files(
+        self, peer: _Peer, files: Sequence[Source], offers: Sequence[tuple[int, str]], at: At
+    ) -> None:
         """An end of the connection is told by the reader of the answers."""
         base = 0
         try:
@@ -279,7 +286,7 @@ class JobFiles:
                     await peer.send(lost=True)
                     continue
                 with file:
-                    await self._send_file(peer, source, pieces(file, tuple(offer), peer.tick), after(base, at))
+                    await self._send_file(peer, source, pieces(file, offer, peer.tick), after(base, at))
                 base += source.size
             await peer.send(end=True)
         except CutError:
@@ -322,7 +329,8 @@ class JobFiles:
         message, _ = await peer.receive()
         if "lost" in message:
             return self._leave_out(source, message["lost"])
-        executable, sent = bool(message["executable"]), int(message["offset"])
+        with their_words():
+            executable, sent, size = bool(message["executable"]), int(message["offset"]), int(message["size"])
         await peer.during(lambda: part.begin(sent))
         while True:
             at(sent)
@@ -330,10 +338,12 @@ class JobFiles:
             if "lost" in message:
                 return self._leave_out(source, message["lost"])
             if "digest" in message:
-                return await peer.during(partial(part.finish, message["digest"], executable))
+                return await peer.during(partial(part.finish, str(message["digest"]), executable))
+            sent, self._moved = sent + len(payload), True
+            if sent > size:
+                raise UserError(STRANGE)
             with local_files():
                 part.write(payload)
-            sent, self._moved = sent + len(payload), True
 
     def _leave_out(self, source: Source, why: str) -> None:
         self.left_out.append(f"{source.source} is left out: {why}")
@@ -392,7 +402,7 @@ async def job_files(
 ) -> AsyncIterator[JobFiles]:
     """The files of the job, as long as the block runs. `watches` gives the watches of a pod and of its events.
     ApiError, or UserError with the cause."""
-    storage = volume_of(job, "tftj", BY_BUCKET)
+    storage = volume_of(job, "a copy", BY_BUCKET)
     assert job.spec is not None
     manifest = files_pod(job.name, job.spec, storage, SCRIPT)
     directory = job_directory(parse_job(job.raw), storage)
@@ -401,7 +411,7 @@ async def job_files(
         collection = core_path(job.namespace, "pods")
         pods, events = watches(collection, name)
         async with aclosing(states(pods, WHAT, pod_state)) as running:
-            await until_running(running, events, WHAT, notify, START_SECONDS)
+            await until_running(running, events, WHAT, notify, START_SECONDS, QUIET_SECONDS)
             failed = asyncio.ensure_future(until_ended(running))
             try:
                 yield JobFiles(api, object_path(collection, name), directory, storage.mount_path, notify, failed)

@@ -1,5 +1,6 @@
 """The progress of a transfer on standard error: a bar on a terminal, otherwise a line every ten seconds."""
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ Progress = Callable[[int, int], None]
 @contextmanager
 def shown(title: str, clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
     """A function of the bytes so far and of all, which shows them once the first are there."""
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         yield _lines(title, clock)
         return
     from rich.console import Console  # noqa: PLC0415  only on a terminal

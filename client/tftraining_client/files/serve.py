@@ -69,7 +69,7 @@ class Part:
         self.path = target.with_name(name.join(PART))
         self._told = hashlib.sha256()
         self._file: BinaryIO | None = None
-        self._offered: tuple[int, ...] = ()
+        self._offered: tuple[int, ...] = (0, 0, 0, 0)
         self._is_complete = False
 
     def offer(self, size: int, tick: Tick) -> tuple[int, str]:
@@ -90,6 +90,8 @@ class Part:
 
     def begin(self, offset: int) -> None:
         """Go on after so many bytes, which are those of the offer, or 0. OSError or ValueError."""
+        if offset and offset != self._offered[2]:
+            raise ValueError(f"{self.target}: the sender leaves out bytes that were not offered")
         if offset and self._is_complete:
             return
         self._is_complete = False

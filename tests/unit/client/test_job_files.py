@@ -79,10 +79,12 @@ def started(command: list[str]) -> "subprocess.Popen[str]":
 
 
 @asynccontextmanager
-async def serving(mount: Path, *cuts: int, kibibytes: str = "unlimited") -> AsyncIterator[tuple[JobFiles, Cutting]]:
+async def serving(
+    mount: Path, *cuts: int, kibibytes: str = "unlimited", script: str = SCRIPT
+) -> AsyncIterator[tuple[JobFiles, Cutting]]:
     """The files of a job below `mount`/digits, by the program of the pod, which may write files of so many KiB."""
     (port,) = free_ports(1)
-    script = SCRIPT.replace(f"PORT = {serve.PORT}", f"PORT = {port}")
+    script = script.replace(f"PORT = {serve.PORT}", f"PORT = {port}")
     limited = ["bash", "-c", f'ulimit -f {kibibytes}; exec "$@"', "bash", sys.executable, "-c", script, str(mount)]
     program = started(limited)
     app, kubelet = web.Application(), Cutting(port, *cuts)
@@ -404,3 +406,46 @@ def test_a_pipe_gets_a_line_of_progress_every_ten_seconds(capsys: pytest.Capture
             progress(sent, 5 << 30)
     said = ["tftj: copy: 1.0 MiB of 5.0 GiB", "tftj: copy: 3.0 GiB of 5.0 GiB"]
     assert capsys.readouterr().err.splitlines() == said
+
+
+async def test_a_sender_leaves_out_only_what_was_offered(mount: Path) -> None:
+    part = serve.Part(mount / "a")
+    (mount / "a").write_bytes(NOISE[:10])
+    assert part.offer(10, lambda: None)[0] == 10
+    for offset in (5, 11):
+        with pytest.raises(ValueError, match="leaves out bytes that were not offered"):
+            part.begin(offset)
+    part.begin(10)
+    with pytest.raises(ValueError, match="has arrived with the digest"):
+        part.finish("0" * 64, executable=False)
+    part.close()
+    assert (mount / "a").read_bytes() == NOISE[:10]
+
+
+HOSTILE = """
+import contextlib, socket
+PORT = 7070
+with socket.create_server(("127.0.0.1", PORT)) as server, contextlib.suppress(ConnectionError):
+    connection, _ = server.accept()
+    connection.sendall(b'{"hello": true}\\n')
+    connection.recv(1000)
+    connection.sendall(ANSWER)
+    connection.recv(1000)
+"""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"b'no JSON\n'",
+        r"b'[1]\n'",
+        r"""b'{"offset": 0}\n'""",
+        r"""b'{"offset": 0, "size": 1, "executable": false}\n{"bytes": 2}\nab'""",
+        "b'a' * (9 << 20)",
+    ],
+)
+async def test_another_program_in_the_place_of_the_pods_is_told(mount: Path, tmp_path: Path, answer: str) -> None:
+    async with serving(mount, script=HOSTILE.replace("ANSWER", answer)) as (files, _):
+        with pytest.raises(UserError, match="the pod of the copy does not answer as its program does"):
+            await files.download(plan("/a", [Entry("", "file", 1, 0)], str(tmp_path / "a")), lambda *_: None)
+    assert not (tmp_path / "a").exists()

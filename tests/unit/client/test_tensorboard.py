@@ -1,6 +1,7 @@
 """TensorBoard's pod, and the port-forward to it, against a server that speaks Kubernetes' protocol."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kubernetes.aio.client.rest import RESTClientObject
 from tests.support.client.cluster_objects import a_job
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_client.cluster.helper_pod import placed, volume_of
+from tftraining_client.cluster.job_files import BY_BUCKET as COPY_BY_BUCKET
 from tftraining_client.cluster.models import Job
 from tftraining_client.cluster.port_forward import PROTOCOL, connected, forwarded, received
 from tftraining_client.cluster.tensorboard import BY_BUCKET, pod_state
@@ -116,6 +118,13 @@ def test_a_job_without_a_shared_storage_is_told() -> None:
     raw["spec"] = {**raw["spec"], "storage": {"volume": {"emptyDir": {}}}, "template": {"spec": {"containers": []}}}
     with pytest.raises(UserError, match="belongs to one pod"):
         volume_of(Job.of(raw), "TensorBoard", BY_BUCKET)
+    raw["spec"]["storage"] = {"uri": "gs://bucket/team"}
+    for words, command in (
+        (BY_BUCKET, "run tensorboard --logdir gs://bucket/team/digits with your own"),
+        (COPY_BY_BUCKET, "such as gcloud storage cp --recursive gs://bucket/team/digits/PATH ., with your own"),
+    ):
+        with pytest.raises(UserError, match=re.escape(f"{command} credentials")):
+            volume_of(Job.of(raw), "TensorBoard", words)
 
 
 def status(state: dict[str, Any], ready: bool = False) -> dict[str, Any]:
