@@ -7,6 +7,7 @@
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path, PurePath
@@ -15,7 +16,9 @@ from typing import TextIO
 from tftraining_client.errors import JobFailed, UserError
 from tftraining_client.visible import visible
 
-CLUSTER_OPTIONS = ("-n", "--namespace", "--context", "--kubeconfig")
+CLUSTER_OPTIONS = ("-n", "--namespace", "--context", "--kubeconfig", "--as", "--as-group", "--as-uid", "--v")
+VERBOSITY = re.compile(r"--?v(?:=?(\d+))?")
+REQUESTS = "6"  # the level of -v alone
 GONE = (errno.EPIPE, errno.EIO)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 
@@ -53,6 +56,17 @@ def on_cluster(argv: Sequence[str]) -> int:
     collect_garbage()
     # A number after --help.
     return work() if callable(work) else int(work or 0)
+
+
+def as_kubectl(argv: Sequence[str]) -> list[str]:
+    """The arguments with kubectl's -n=NAME, -v=LEVEL and -v LEVEL, and a -v alone, as the parser takes them."""
+    found, rest = [], list(argv)
+    while rest and rest[0] != "--":
+        word = rest.pop(0)
+        if level := VERBOSITY.fullmatch(word):
+            word = f"--v={level[1] or (rest.pop(0) if rest and rest[0].isdecimal() else REQUESTS)}"
+        found.append(f"--namespace={word[3:]}" if word.startswith("-n=") else word)
+    return found + rest
 
 
 def command_first(argv: list[str]) -> list[str]:
@@ -114,7 +128,8 @@ def _have_streams() -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; its exit code."""
-    arguments = command_first(list(sys.argv[1:] if argv is None else argv))
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments = given if given[:1] == ["run"] else command_first(as_kubectl(given))
     if argv is None:
         _have_streams()
         if arguments[:1] != ["run"]:
@@ -123,6 +138,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except OSError as error:
         return _unwritten(error)
+
+
+def complete_for_kubectl() -> int:
+    """`kubectl_complete-tftj`, which kubectl runs with the words behind `kubectl tftj`."""
+    _start_fast(["-h"])
+    print(*completions(sys.argv[1:]), sep="\n")
+    return 0
+
+
+def completions(given: Sequence[str]) -> list[str]:
+    """The completions of the last word, and then, as cobra has it, whether the shell may offer files."""
+    from typer._completion_classes import BashComplete
+    from typer.main import get_command
+
+    from tftraining_client.commands.app import app
+
+    words = command_first(as_kubectl(given[:-1]))
+    found = BashComplete(get_command(app), {}, "kubectl tftj", "").get_completions(words, "".join(given[-1:]))
+    return [*(str(each.value) for each in found), f":{4 if found else 0}"]
 
 
 def _run(arguments: Sequence[str]) -> int:

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.shell import run
 from tests.support.client.tfjobs import ENTRYPOINTS, FILES, tfjob
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.dry_runs import dry_run
@@ -569,6 +570,42 @@ def test_the_api_server_sees_whom_the_kubeconfig_impersonates(control_plane: Con
     }
     refused = tftj(tmp_path / "config", "list", "-n", "default")
     assert refused.returncode == 2 and "ada may not list tftrainingjobs" in refused.stderr
+    # The options go before the kubeconfig; groups alone are nobody.
+    options = ("--as", "bob", "--as-group", "system:masters", "--as-uid=9", "-n=default")
+    assert tftj(tmp_path / "config", *options, "list").returncode == 0
+    bob = tftj(control_plane.kubeconfig, "list", "-n", "default", "--as", "bob")
+    assert bob.returncode == 2 and "bob may not list tftrainingjobs" in bob.stderr
+    nobody = tftj(control_plane.kubeconfig, "list", "--as-group", "system:masters")
+    assert nobody.returncode == 2 and "without as" in nobody.stderr
+
+
+def test_requests_are_told_without_a_token(control_plane: ControlPlane, namespace: str) -> None:
+    told = tftj(control_plane.kubeconfig, "-v", "6", "list", "-n", namespace)
+    assert re.fullmatch(
+        rf"tftj: GET /apis/tftraining\.dev/v1/namespaces/{namespace}/tftrainingjobs\S* 200 in \d+ ms\n.*\n", told.stderr
+    )
+    missing = tftj(control_plane.kubeconfig, "status", "none", "-n", namespace, "-v")
+    assert re.search(r"^tftj: GET \S+/tftrainingjobs/none 404 in \d+ ms$", missing.stderr, re.MULTILINE)
+    token = yaml.safe_load(control_plane.kubeconfig.read_text())["users"][0]["user"].get("token")
+    assert token and token not in told.stderr + missing.stderr
+    assert " ms" not in tftj(control_plane.kubeconfig, "list", "-n", namespace, "--v=5").stderr
+
+
+def test_kubectl_completes_the_command(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, call in {"kubectl-tftj": "main", "kubectl_complete-tftj": "complete_for_kubectl"}.items():
+        script = f"#!{sys.executable}\nimport sys\nfrom tftraining_client.__main__ import {call}\nsys.exit({call}())\n"
+        (tmp_path / name).write_text(script)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+
+    def completed(*words: str) -> list[str]:
+        return run([control_plane.kubectl_program, "__complete", "tftj", *words]).split()
+
+    assert completed("sus") == ["suspend", ":4"]
+    assert namespace in completed("list", "-n", namespace[:-1])
 
 
 class Vanishing(AsyncClient):

@@ -43,7 +43,9 @@ class AsyncClient:
     """The jobs of a cluster. Every method raises a UserError whose message names the problem and the fix.
 
     Without arguments: the current context of the kubeconfig and its namespace, in a pod its service account. `notify`
-    is called with messages for a person, such as an interrupted connection; by default they are logged.
+    is called with messages for a person, such as an interrupted connection; by default they are logged. `impersonate`
+    has the fields `as`, `as-groups` and `as-uid` of a kubeconfig's user, and goes before them. `requests` is called
+    with a line about each request.
     """
 
     def __init__(
@@ -53,9 +55,10 @@ class AsyncClient:
         kubeconfig: str | None = None,
         namespace: str | None = None,
         notify: Callable[[str], None] = logger.warning,
+        impersonate: Mapping[str, Any] | None = None,
+        requests: Callable[[str], None] | None = None,
     ) -> None:
-        self._context = context
-        self._kubeconfig = kubeconfig
+        self._connect = partial(connect, context, kubeconfig, impersonate or {}, requests)
         self._namespace = namespace
         self._notify = notify
         self._connection: Connection | None = None
@@ -82,7 +85,7 @@ class AsyncClient:
         if self._shared is not None:
             return await self._shared.connection()
         if self._connection is None:
-            self._connection = await connect(self._context, self._kubeconfig)
+            self._connection = await self._connect()
         return self._connection
 
     async def submit(  # noqa: PLR0913  the options of `tftj submit`
@@ -214,8 +217,6 @@ class AsyncClient:
         the last line if the job has failed.
         """
         connection, namespace = await self.connection(), await self.own_namespace()
-        if follow and container != CONTAINER:
-            raise UserError(f"only the container {CONTAINER} is followed: read {container} without --follow")
         query = LogQuery(role, index, attempt, previous, tail, since, container)
         followed = FollowedJob(await self.get(name))
         with _translated(connection):

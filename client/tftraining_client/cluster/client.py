@@ -33,8 +33,11 @@ class Client:
         kubeconfig: str | None = None,
         namespace: str | None = None,
         notify: Callable[[str], None] = logger.warning,
+        impersonate: Mapping[str, Any] | None = None,
     ) -> None:
-        self._client = AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace, notify=notify)
+        self._client = AsyncClient(
+            context=context, kubeconfig=kubeconfig, namespace=namespace, notify=notify, impersonate=impersonate
+        )
         self._thread = LoopThread(self._client.close)
         # Called once: by `close`, with the client, or at the end of Python.
         self._end = weakref.finalize(self, self._thread.close)

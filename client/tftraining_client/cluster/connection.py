@@ -2,9 +2,11 @@
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import yaml
 from kubernetes.aio import config
@@ -13,12 +15,13 @@ from kubernetes.aio.client.configuration import Configuration
 from tftraining_api.kube.api import Api, read_environment_once
 from tftraining_client.cluster.credentials import FileToken, PluginCredentials
 from tftraining_client.cluster.exec_plugin import Credential, ExecPlugin, PluginError
-from tftraining_client.cluster.kubeconfig import Context, read_context
-from tftraining_client.cluster.transport import Transport
+from tftraining_client.cluster.kubeconfig import Context, impersonation, read_context, read_entries
+from tftraining_client.cluster.transport import Transport, traced
 from tftraining_client.errors import UserError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 DEFAULT_KUBECONFIG = "~/.kube/config"
+UNREADABLE = (*(config.ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError),)
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,23 @@ class Connection:
     namespace: str
 
 
-async def connect(context: str | None = None, kubeconfig: str | None = None) -> Connection:
+async def connect(
+    context: str | None = None,
+    kubeconfig: str | None = None,
+    impersonate: Mapping[str, Any] = MappingProxyType({}),
+    told: Callable[[str], None] | None = None,
+) -> Connection:
     """Connect by the kubeconfig (argument, KUBECONFIG, ~/.kube/config), in a pod without one as its service account.
 
-    No request is sent yet, but an exec plugin runs. UserError with one line if neither is there, or if the kubeconfig
-    cannot be used.
+    `impersonate` has fields of the kubeconfig's user (`as`, `as-groups`, `as-uid`), `told` is called with a line about
+    each request. No request is sent yet, but an exec plugin runs. UserError with one line if neither is there, or if
+    the kubeconfig cannot be used.
     """
     files = _kubeconfig_files(kubeconfig)
     if files:
-        return await _by_kubeconfig(files, context)
+        return await _by_kubeconfig(files, context, impersonate, told)
     if context is None and kubeconfig is None and (SERVICE_ACCOUNT / "token").is_file():
-        return _in_cluster()
+        return _in_cluster(impersonate, told)
     wanted = kubeconfig or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
     raise UserError(f"no kubeconfig: {wanted} does not exist; set KUBECONFIG or use --kubeconfig")
 
@@ -52,19 +61,30 @@ def _kubeconfig_files(kubeconfig: str | None) -> list[str]:
     return [each for each in files if Path(each).exists()]
 
 
-async def _by_kubeconfig(files: Sequence[str], wanted: str | None) -> Connection:
+def context_names(kubeconfig: str | None) -> list[str]:
+    """The contexts of the kubeconfig; UserError if it cannot be read."""
+    try:
+        return sorted(read_entries(_kubeconfig_files(kubeconfig))[0]["contexts"])
+    except UNREADABLE as error:
+        raise UserError(f"the kubeconfig cannot be used: {' '.join(str(error).split())}") from error
+
+
+async def _by_kubeconfig(
+    files: Sequence[str], wanted: str | None, impersonate: Mapping[str, Any], told: Callable[[str], None] | None
+) -> Connection:
     named = os.pathsep.join(files)
     try:
-        context = read_context(files, wanted)
-        return await _connected(context)
-    except (config.ConfigException, yaml.YAMLError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        context = read_context(files, wanted).impersonating(impersonate)
+        return await _connected(context, told)
+    except UNREADABLE as error:
         raise UserError(f"the kubeconfig {named} cannot be used: {' '.join(str(error).split())}") from error
     except PluginError as error:
         raise UserError(f"the exec plugin of context {context.name} failed: {error}") from error
 
 
-async def _connected(context: Context) -> Connection:
+async def _connected(context: Context, told: Callable[[str], None] | None) -> Connection:
     configuration = await _configuration(context)
+    configuration.trace_configs = [traced(told)] if told else None
     user, certificate = context.user, None
     transport: Transport
     credentials: PluginCredentials | FileToken | None = None
@@ -145,14 +165,15 @@ def _own_certificate(context: Context) -> tuple[bytes, bytes] | None:
     return None
 
 
-def _in_cluster() -> Connection:
+def _in_cluster(impersonate: Mapping[str, Any], told: Callable[[str], None] | None) -> Connection:
     configuration = Configuration()
+    configuration.trace_configs = [traced(told)] if told else None
     try:
         config.load_incluster_config(client_configuration=configuration)
         namespace = (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
         read_environment_once(configuration)
         configuration.connection_pool_maxsize = 0
-        api = Api(Transport(configuration))
+        api = Api(Transport(configuration), headers=impersonation(impersonate, "the pod's service account"))
     except (config.ConfigException, OSError, ValueError) as error:
         raise UserError(f"the pod's service account cannot be used: {error}") from error
     return Connection(api, configuration.host, "in-cluster", namespace or "default")

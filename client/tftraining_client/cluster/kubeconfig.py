@@ -6,8 +6,8 @@ request by somebody else.
 
 import base64
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,16 +60,24 @@ class Context:
         secure = any(self.cluster.fields.get(each) for each in spoken)
         return server if "://" in server else f"{'https' if secure else 'http'}://{server}"
 
+    def impersonating(self, given: Mapping[str, Any]) -> "Context":
+        """The context with these fields of its user before the file's own."""
+        return replace(self, user=replace(self.user, fields={**self.user.fields, **given})) if given else self
+
     @property
     def impersonation(self) -> list[tuple[str, str]]:
         """The headers of a request in the name of somebody else."""
-        fields = self.user.fields
-        headers = [(header, each) for name, header in IMPERSONATED.items() for each in _texts(fields.get(name))]
-        for name, values in (fields.get("as-user-extra") or {}).items():
-            headers += [(f"Impersonate-Extra-{_escaped(str(name))}", each) for each in _texts(values)]
-        if headers and not fields.get("as"):
-            raise ValueError(f"the user of context {self.name} has as-groups, as-uid or as-user-extra without as")
-        return headers
+        return impersonation(self.user.fields, f"the user of context {self.name}")
+
+
+def impersonation(fields: Mapping[str, Any], whose: str) -> list[tuple[str, str]]:
+    """The headers that the fields of a user mean. ValueError for what nobody is impersonated with."""
+    headers = [(header, each) for name, header in IMPERSONATED.items() for each in _texts(fields.get(name))]
+    for name, values in (fields.get("as-user-extra") or {}).items():
+        headers += [(f"Impersonate-Extra-{_escaped(str(name))}", each) for each in _texts(values)]
+    if headers and not fields.get("as"):
+        raise ValueError(f"{whose} has as-groups, as-uid or as-user-extra without as")
+    return headers
 
 
 def read_context(files: Sequence[str], wanted: str | None) -> Context:
@@ -78,14 +86,7 @@ def read_context(files: Sequence[str], wanted: str | None) -> Context:
     UserError for a context that is not there; ValueError, KeyError, TypeError or AttributeError for a file of another
     form, OSError and yaml.YAMLError for one that cannot be read.
     """
-    found: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
-    current = ""
-    for file in files:
-        document = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
-        current = current or str(document.get("current-context") or "")
-        for kind, field in KINDS.items():
-            for each in document.get(kind) or ():
-                found[kind].setdefault(str(each["name"]), Entry(dict(each.get(field) or {}), Path(file).parent))
+    found, current = read_entries(files)
     name = wanted or current
     if name not in found["contexts"]:
         raise UserError(_no_context(name, sorted(found["contexts"])))
@@ -99,6 +100,19 @@ def read_context(files: Sequence[str], wanted: str | None) -> Context:
     no_user = Entry({}, Path())
     namespace = str(context.get("namespace") or "default")
     return Context(name, namespace, found["clusters"][cluster], found["users"].get(user, no_user))
+
+
+def read_entries(files: Sequence[str]) -> tuple[dict[str, dict[str, Entry]], str]:
+    """The entries of each kind by their names, and the current context; the first file that has one counts."""
+    found: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
+    current = ""
+    for file in files:
+        document = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
+        current = current or str(document.get("current-context") or "")
+        for kind, field in KINDS.items():
+            for each in document.get(kind) or ():
+                found[kind].setdefault(str(each["name"]), Entry(dict(each.get(field) or {}), Path(file).parent))
+    return found, current
 
 
 def _no_context(wanted: str, known: list[str]) -> str:

@@ -77,7 +77,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod of a job. `started` and `terminated` are about the container of the training."""
+    """A pod of a job. `started` and `terminated` are about the container of the training, or the named one."""
 
     name: str
     uid: str
@@ -94,11 +94,11 @@ class Pod:
     raw: Manifest = field(repr=False, compare=False)
 
     @classmethod
-    def of(cls, raw: Manifest) -> Self:
+    def of(cls, raw: Manifest, container_name: str = CONTAINER) -> Self:
         """The pod in an object of the API server."""
         meta, status = raw["metadata"], raw.get("status") or {}
         labels = meta.get("labels") or {}
-        container = _container(status)
+        container = _container(status, container_name)
         state = container.get("state") or {}
         return cls(
             name=meta["name"],
@@ -125,6 +125,12 @@ class Pod:
     def job(self) -> str:
         """The name of the job."""
         return str((self.raw["metadata"].get("labels") or {}).get(LABEL_JOB, ""))
+
+    @property
+    def containers(self) -> tuple[str, ...]:
+        """The names of the containers, and of those that prepare the pod."""
+        spec = self.raw.get("spec") or {}
+        return tuple(each["name"] for kind in ("containers", "initContainers") for each in spec.get(kind) or ())
 
     def is_of(self, uid: str) -> bool:
         """Whether the pod belongs to the job of the UID, and not to an earlier one of the same name."""
@@ -184,9 +190,9 @@ class LogLine:
     text: str
 
 
-def _container(status: Manifest) -> Manifest:
-    entries: list[Any] = status.get("containerStatuses") or []
-    return next((each for each in entries if each.get("name") == CONTAINER), {})
+def _container(status: Manifest, name: str) -> Manifest:
+    entries: list[Any] = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    return next((each for each in entries if each.get("name") == name), {})
 
 
 def _reason(status: Manifest, state: Manifest) -> str:

@@ -218,9 +218,16 @@ class Follower:
             if change.type == "LISTED":
                 self._listed.set()
                 continue
-            pod = Pod.of(change.object)
+            pod = Pod.of(change.object, self._query.container)
             if pod.role in ROLES and pod.is_of(self._followed.job.uid):
+                self._check_container(pod)
                 self._take(pod, gone=change.type == "DELETED")
+
+    def _check_container(self, pod: Pod) -> None:
+        """Tell once of a pod that has no such container; its log would never begin."""
+        wanted = self._query.container
+        if pod.uid not in self._known and pod.containers and wanted not in pod.containers:
+            self._notify(f"{pod.replica} has no container {wanted}; it has {', '.join(pod.containers)}")
 
     def _take(self, pod: Pod, gone: bool) -> None:
         """Note the newest state of a pod, and begin to read its log once the container has started."""

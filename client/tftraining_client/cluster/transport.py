@@ -6,9 +6,11 @@ import socket
 import ssl
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -32,6 +34,25 @@ class Transport(RESTClientObject):  # type: ignore[misc]  # the library is untyp
         """Close the connections: each knows the certificate with which it began."""
         await self.close()
         self.pool_manager = None
+
+
+def traced(told: Callable[[str], None]) -> aiohttp.TraceConfig:
+    """Tell each request and how it was answered: the method, the path, the code and the time until the head of the
+    answer. No header is told, which may have a token."""
+    trace = aiohttp.TraceConfig()
+
+    async def started(session: Any, context: SimpleNamespace, request: Any) -> None:
+        context.began = time.monotonic()
+
+    async def ended(session: Any, context: SimpleNamespace, request: Any) -> None:
+        outcome = f"{request.response.status}" if hasattr(request, "response") else f"failed: {request.exception!r}"
+        milliseconds = 1000 * (time.monotonic() - context.began)
+        told(f"{request.method} {request.url.raw_path_qs} {outcome} in {milliseconds:.0f} ms")
+
+    trace.on_request_start.append(started)
+    trace.on_request_end.append(ended)
+    trace.on_request_exception.append(ended)
+    return trace
 
 
 def load_certificate(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:

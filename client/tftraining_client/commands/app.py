@@ -13,17 +13,81 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
+from tftraining_client.commands.cluster_options import REQUESTS, Cluster, with_cluster
 from tftraining_client.errors import UserError
 
 EPILOG = "Exit codes: 0 done, 1 the job failed or ended otherwise, 2 wrong input or a missing right, 3 no API server, "
 EPILOG += "124 timeout, 130 Ctrl-C, 141 broken pipe."
 
+STATES = ("succeeded", "failed", "finished", "running", "suspended", "epoch=")
 # As kubectl takes them, with the group and without; names.py has them, and is not imported for the help.
 KINDS = [f"{kind}{group}" for kind in ("tftrainingjob", "tftrainingjobs") for group in ("", ".tftraining.dev")]
 
+# The groups of the help, with an example for each command.
+GROUPS = {
+    "Write and start a job": {
+        "init": "tftj init 'train.py --epochs 10' --workers 4 > job.yaml",
+        "run": "tftj run job.yaml --workers 2",
+        "submit": "tftj submit job.yaml --code . --watch",
+        "convert": "tftj convert tfjob.yaml > job.yaml",
+    },
+    "Look at jobs": {
+        "list": "tftj list --all-namespaces",
+        "status": "tftj status digits --watch",
+        "logs": "tftj logs digits --follow --role worker --index 1",
+        "wait": "tftj wait digits --for epoch=3 --timeout 2h",
+        "explain": "tftj explain digits",
+        "plot": "tftj plot digits --metric loss",
+        "top": "tftj top digits",
+        "tensorboard": "tftj tensorboard digits",
+        "dashboard": "tftj dashboard --namespace team",
+    },
+    "Files of jobs": {
+        "cp": "tftj cp digits:models ./models",
+        "ls": "tftj ls digits:models",
+    },
+    "Change jobs": {
+        "suspend": "tftj suspend digits",
+        "resume": "tftj resume digits",
+        "restart": "tftj restart digits",
+        "scale": "tftj scale digits --replicas 4",
+        "delete": "tftj delete digits",
+    },
+    "Set up": {
+        "doctor": "tftj doctor --namespace team",
+        "completion": "source <(tftj completion bash)",
+    },
+}
+EXAMPLES = {name: text for group in GROUPS.values() for name, text in group.items()}
+
+
+class _Grouped(TyperGroup):
+    """The commands in the groups of the help, each with its whole description."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the groups."""
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].help) for name in names if name in self.commands])
+
+
+class _OwnParser(TyperCommand):
+    """The command `run`, whose options another parser has."""
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """The options that begin so; where none is begun the shell offers files."""
+        from typer._click.shell_completion import CompletionItem
+
+        from tftraining_client.local_command import option_names
+
+        return [CompletionItem(each) for each in option_names() if incomplete and each.startswith(incomplete)]
+
+
 app = typer.Typer(
     name="tftj",
+    cls=_Grouped,
     epilog=EPILOG,
     add_completion=False,
     rich_markup_mode=None,
@@ -31,6 +95,11 @@ app = typer.Typer(
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+def _command(name: str, words: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A command with its description and its example."""
+    return app.command(name, help=words, epilog=f"Example: {EXAMPLES[name]}", **options)
 
 
 def _show_version(wanted: bool) -> None:
@@ -120,8 +189,12 @@ def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
     """The names of the jobs that begin so, for the shell; none if the cluster does not answer."""
     from tftraining_client.commands import completion
 
-    given = context.params
-    return completion.job_names(given.get("context"), given.get("kubeconfig"), given.get("namespace"), incomplete)
+    return completion.job_names(Cluster.of(context.params), incomplete)
+
+
+def complete_states(incomplete: str) -> list[str]:
+    """The states for which `wait` can wait, for the shell."""
+    return [each for each in STATES if each.startswith(incomplete)]
 
 
 def plain_name(given: str) -> str:
@@ -138,13 +211,6 @@ def plain_names(given: list[str] | None) -> list[str]:
 JobName = Annotated[
     str, typer.Argument(metavar="JOB", help="name of the job", autocompletion=complete_jobs, callback=plain_name)
 ]
-Namespace = Annotated[
-    str | None, typer.Option("--namespace", "-n", metavar="NAMESPACE", help="namespace (default: that of the context)")
-]
-ContextName = Annotated[str | None, typer.Option("--context", metavar="CONTEXT", help="context of the kubeconfig")]
-Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig (default: KUBECONFIG, ~/.kube/config)")
-]
 Manifest = Annotated[str | None, typer.Argument(metavar="FILE", help="manifest; - for standard input")]
 Filename = Annotated[str | None, typer.Option("--filename", "-f", metavar="FILE", help="the same, as kubectl takes it")]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="the jobs of all namespaces")]
@@ -153,11 +219,12 @@ ObjectFormat = Annotated[ObjectOutput | None, typer.Option("--output", "-o", hel
 ReportFormat = Annotated[ReportOutput | None, typer.Option("--output", "-o", help="output format")]
 
 
-@app.command(
+@_command(
     "run",
+    "Run a job on this machine, without a cluster.",
+    cls=_OwnParser,
     add_help_option=False,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    help="Run a job on this machine, without a cluster.",
 )
 def _run_locally(context: typer.Context) -> Work:
     from tftraining_client.__main__ import run_locally
@@ -165,7 +232,7 @@ def _run_locally(context: typer.Context) -> Work:
     return lambda: run_locally(["run", *context.args])
 
 
-@app.command("init", help="Print the manifest of a program; on a terminal and without PROGRAM, from a few questions.")
+@_command("init", "Print the manifest of a program; on a terminal and without PROGRAM, from a few questions.")
 def _init(
     program: Annotated[
         str | None, typer.Argument(metavar="PROGRAM", help="file of this directory, with its arguments, or a command")
@@ -184,23 +251,22 @@ def _init(
     return lambda: init.init(init.Wanted(program, name, workers, image, claim, gpus))
 
 
-@app.command("list", help="List the jobs of a namespace.")
+@_command("list", "List the jobs of a namespace.")
+@with_cluster
 def _list(
     all_namespaces: AllNamespaces = False,
     selector: Annotated[str, typer.Option("--selector", "-l", metavar="LABELS", help="label selector")] = "",
     output: OutputFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import listing
 
-    return _on_cluster(
-        lambda client: listing.list_jobs(client, all_namespaces, selector, output), context, kubeconfig, namespace
-    )
+    return _on_cluster(lambda client: listing.list_jobs(client, all_namespaces, selector, output), cluster)
 
 
-@app.command("submit", help="Create a job from a file, with the ConfigMaps beside it.")
+@_command("submit", "Create a job from a file, with the ConfigMaps beside it.")
+@with_cluster
 def _submit(
     file: Manifest = None,
     filename: Filename = None,
@@ -235,9 +301,8 @@ def _submit(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="replace a job that has not ended without asking")] = False,
     output: ObjectFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     if watch and (dry_run or output):
         raise UserError("--watch follows a job that is created: use it without --dry-run and --output")
@@ -254,27 +319,26 @@ def _submit(
     overrides = Overrides(name, workers, tuple(settings or ()), tuple(env or ()))
     return _on_cluster(
         lambda client: submit.submit(client, path, job, program, overrides, replacement, watch, dry_run, output),
-        context,
-        kubeconfig,
-        namespace,
+        cluster,
     )
 
 
-@app.command("status", help="Show a job with its pods, progress, last restart and events.")
+@_command("status", "Show a job with its pods, progress, last restart and events.")
+@with_cluster
 def _status(
     job: JobName,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="follow until the job has ended")] = False,
     output: OutputFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import status
 
-    return _on_cluster(lambda client: status.show(client, job, watch, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: status.show(client, job, watch, output), cluster)
 
 
-@app.command("logs", help="Print the merged logs of a job's replicas.")
+@_command("logs", "Print the merged logs of a job's replicas.")
+@with_cluster
 def _logs(
     job: JobName,
     follow: Annotated[
@@ -293,9 +357,8 @@ def _logs(
         str,
         typer.Option("--container", "-c", metavar="NAME", help="another container of the pods, or an init container"),
     ] = "tensorflow",
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     if follow and previous:
         raise UserError("--previous shows containers that have ended: use it without --follow")
@@ -305,90 +368,95 @@ def _logs(
     options |= {"container": container, "since": None if since is None else whole_seconds(since)}
     return _on_cluster(
         lambda client: logs.print_logs(client, job, follow=follow, timestamps=timestamps, previous=previous, **options),
-        context,
-        kubeconfig,
-        namespace,
+        cluster,
     )
 
 
-@app.command("wait", help="Wait until a job has succeeded or failed, or has reached an epoch.")
+@_command("wait", "Wait until a job has succeeded or failed, or has reached an epoch.")
+@with_cluster
 def _wait(
     job: JobName,
     state: Annotated[
-        str, typer.Option("--for", metavar="STATE", help="succeeded, failed, finished, running, suspended or epoch=N")
+        str,
+        typer.Option(
+            "--for",
+            metavar="STATE",
+            help="succeeded, failed, finished, running, suspended or epoch=N",
+            autocompletion=complete_states,
+        ),
     ] = "succeeded",
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="DURATION", help="such as 90s, 10m or 2h; exit code 124 then")
     ] = None,
     output: ObjectFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import changes
 
     seconds = parse_duration(timeout) if timeout is not None else None
-    return _on_cluster(lambda client: changes.wait(client, job, state, seconds, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.wait(client, job, state, seconds, output), cluster)
 
 
-@app.command("suspend", help="Suspend a job: its pods are deleted, its backups stay.")
+@_command("suspend", "Suspend a job: its pods are deleted, its backups stay.")
+@with_cluster
 def _suspend(
     job: JobName,
     output: ObjectFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.suspend(client, job, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.suspend(client, job, output), cluster)
 
 
-@app.command("resume", help="Resume a suspended job from its last backup.")
+@_command("resume", "Resume a suspended job from its last backup.")
+@with_cluster
 def _resume(
     job: JobName,
     output: ObjectFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.resume(client, job, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.resume(client, job, output), cluster)
 
 
-@app.command("restart", help="Restart a job in new pods from its last backup, free of charge.")
+@_command("restart", "Restart a job in new pods from its last backup, free of charge.")
+@with_cluster
 def _restart(
     job: JobName,
     output: ObjectFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.restart(client, job, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.restart(client, job, output), cluster)
 
 
-@app.command("scale", help="Change the number of workers; the job restarts from its last backup.")
+@_command("scale", "Change the number of workers; the job restarts from its last backup.")
+@with_cluster
 def _scale(
     job: JobName,
     replicas: Annotated[int, typer.Option("--replicas", min=0, help="number of workers")],
     output: ObjectFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import changes
 
-    return _on_cluster(lambda client: changes.scale(client, job, replicas, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.scale(client, job, replicas, output), cluster)
 
 
-@app.command("delete", help="Delete jobs and their pods; files in the storage stay.")
+@_command("delete", "Delete jobs and their pods; files in the storage stay.")
+@with_cluster
 def _delete(
     jobs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="JOB...", help="names", autocompletion=complete_jobs, callback=plain_names),
+        typer.Argument(metavar="JOB", help="names", autocompletion=complete_jobs, callback=plain_names),
     ] = None,
     selector: Annotated[
         str, typer.Option("--selector", "-l", metavar="LABELS", help="the jobs with these labels")
@@ -399,32 +467,32 @@ def _delete(
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="wait until the job is gone")] = True,
     output: Annotated[NameOutput | None, typer.Option("--output", "-o", help="output format")] = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     if sum(map(bool, (jobs, selector, every, filename))) != 1:
         raise UserError("delete takes the names of jobs, or one of -l, --all and -f; see tftj delete --help")
     from tftraining_client.commands import changes
 
     meant = changes.Meant(tuple(jobs or ()), selector, filename)
-    return _on_cluster(lambda client: changes.delete(client, meant, wait, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: changes.delete(client, meant, wait, output), cluster)
 
 
-@app.command("explain", help="Say why a job failed or does not train, and what to try.")
+@_command("explain", "Say why a job failed or does not train, and what to try.")
+@with_cluster
 def _explain(
     job: JobName,
     output: ReportFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import explain
 
-    return _on_cluster(lambda client: explain.explain(client, job, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: explain.explain(client, job, output), cluster)
 
 
-@app.command("plot", help="Plot the metrics of a job over its steps, with the restarts marked.")
+@_command("plot", "Plot the metrics of a job over its steps, with the restarts marked.")
+@with_cluster
 def _plot(
     job: Annotated[
         str,
@@ -444,34 +512,34 @@ def _plot(
     output: Annotated[
         PlotOutput | None, typer.Option("--output", "-o", help="a file in place of the plot in the terminal")
     ] = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import plot
 
     options = metric or [], output.value if output else None, file
     if plot.is_path(job):
         return lambda: plot.plot_directory(job, *options)
-    return _on_cluster(lambda client: plot.plot_job(client, job, *options), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: plot.plot_job(client, job, *options), cluster)
 
 
-@app.command("cp", help="Copy files into a job's storage, or out of it.")
+@_command("cp", "Copy files into a job's storage, or out of it.")
+@with_cluster
 def _cp(
     source: Annotated[
         str, typer.Argument(metavar="SOURCE", help="JOB:PATH, as digits:models/final.keras, or a path of this machine")
     ],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="the other one of the two")],
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import files
 
-    return _on_cluster(lambda client: files.copy(client, source, target), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: files.copy(client, source, target), cluster)
 
 
-@app.command("ls", help="List files in the storage of a job.")
+@_command("ls", "List files in the storage of a job.")
+@with_cluster
 def _ls(
     place: Annotated[
         str,
@@ -482,32 +550,32 @@ def _ls(
         ),
     ],
     output: ReportFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import files
 
-    return _on_cluster(lambda client: files.list_files(client, place, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: files.list_files(client, place, output), cluster)
 
 
-@app.command("tensorboard", help="Serve TensorBoard over a job's storage on a port of this machine, until Ctrl-C.")
+@_command("tensorboard", "Serve TensorBoard over a job's storage on a port of this machine, until Ctrl-C.")
+@with_cluster
 def _tensorboard(
     job: JobName,
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="port of this machine; 0: any free one")] = 6006,
     image: Annotated[
         str, typer.Option("--image", metavar="IMAGE", help="image with TensorBoard; default: the job's")
     ] = "",
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import tensorboard
 
-    return _on_cluster(lambda client: tensorboard.show(client, job, port, image), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: tensorboard.show(client, job, port, image), cluster)
 
 
-@app.command("top", help="Show what each pod of a job, or of all jobs, uses, beside its requests and limits.")
+@_command("top", "Show what each pod of a job, or of all jobs, uses, beside its requests and limits.")
+@with_cluster
 def _top(
     job: Annotated[
         str | None,
@@ -515,9 +583,8 @@ def _top(
     ] = None,
     all_namespaces: AllNamespaces = False,
     output: OutputFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     if job is not None and all_namespaces:
         raise UserError(
@@ -525,10 +592,11 @@ def _top(
         )
     from tftraining_client.commands import top
 
-    return _on_cluster(lambda client: top.show(client, job, all_namespaces, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: top.show(client, job, all_namespaces, output), cluster)
 
 
-@app.command("convert", help="Convert a TFJob of Kubeflow or Arena; a note for each difference is on standard error.")
+@_command("convert", "Convert a TFJob of Kubeflow or Arena; a note for each difference is on standard error.")
+@with_cluster
 def _convert(
     file: Manifest = None,
     filename: Filename = None,
@@ -546,9 +614,8 @@ def _convert(
         str | None, typer.Option("--storage", metavar="PATH", help="the mount path of the volume for the results")
     ] = None,
     output: ObjectFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     if (file is None and filename is None) == (from_cluster is None):
         raise UserError("convert takes a file, or --from-cluster NAME; see tftj convert --help")
@@ -560,24 +627,23 @@ def _convert(
         path = only_file(file, filename, "convert")
         return lambda: convert.convert_file(path, choices, output)
     name = str(from_cluster)
-    return _on_cluster(
-        lambda client: convert.convert_from_cluster(client, name, choices, output), context, kubeconfig, namespace
-    )
+    return _on_cluster(lambda client: convert.convert_from_cluster(client, name, choices, output), cluster)
 
 
-@app.command("doctor", help="Check context, definition, operator and rights, each with the fix.")
+@_command("doctor", "Check context, definition, operator and rights, each with the fix.")
+@with_cluster
 def _doctor(
     output: ReportFormat = None,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import doctor
 
-    return _on_cluster(lambda client: doctor.examine(client, output), context, kubeconfig, namespace)
+    return _on_cluster(lambda client: doctor.examine(client, output), cluster)
 
 
-@app.command("dashboard", help="Show jobs, curves, pods, events and logs in the browser, read-only.")
+@_command("dashboard", "Show jobs, curves, pods, events and logs in the browser, read-only.")
+@with_cluster
 def _dashboard(
     all_namespaces: AllNamespaces = False,
     port: Annotated[
@@ -586,18 +652,15 @@ def _dashboard(
     browser: Annotated[
         bool, typer.Option("--browser", help="open the browser; other users of this machine may see its arguments")
     ] = False,
-    namespace: Namespace = None,
-    context: ContextName = None,
-    kubeconfig: Kubeconfig = None,
+    *,
+    cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands.dashboard import command
 
-    return _on_cluster(
-        lambda client: command.show(client, all_namespaces, port, browser), context, kubeconfig, namespace
-    )
+    return _on_cluster(lambda client: command.show(client, all_namespaces, port, browser), cluster)
 
 
-@app.command("completion", help="Print the completion script of a shell: source <(tftj completion bash).")
+@_command("completion", "Print the completion script of a shell: source <(tftj completion bash).")
 def _completion(shell: Annotated[ShellOption, typer.Argument(help="the shell")]) -> Work:
     from tftraining_client.commands import completion
 
@@ -628,22 +691,18 @@ def parse_duration(text: str, option: str = "--timeout") -> float:
     return hours * 3600 + minutes * 60 + seconds
 
 
-def _on_cluster(
-    command: Callable[[Any], Coroutine[None, None, int]],
-    context: str | None,
-    kubeconfig: str | None,
-    namespace: str | None,
-) -> Work:
+def _on_cluster(command: Callable[[Any], Coroutine[None, None, int]], cluster: Cluster) -> Work:
     """A command with a client, which is closed at the end."""
     import asyncio
 
     from tftraining_client.cluster.async_client import AsyncClient
     from tftraining_client.commands.output import note, set_scope
 
-    set_scope(context, kubeconfig, namespace)
+    set_scope(cluster.scope)
 
     async def connected() -> int:
-        async with AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace, notify=note) as client:
+        told = note if (cluster.level or 0) >= REQUESTS else None
+        async with AsyncClient(**cluster.connecting, notify=note, requests=told) as client:
             return await command(client)
 
     return lambda: asyncio.run(connected())

@@ -1,10 +1,15 @@
 """`tftj completion`, and the names of jobs for the shell."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from typer._completion_shared import get_completion_script
 
+from tftraining_api.kube.api import ApiError
 from tftraining_client.cluster.async_client import AsyncClient
+from tftraining_client.cluster.connection import context_names
+from tftraining_client.commands.cluster_options import Cluster
 from tftraining_client.commands.output import hint_lines
 from tftraining_client.errors import UserError
 
@@ -27,15 +32,40 @@ def print_script(shell: str) -> int:
     return 0
 
 
-def job_names(context: str | None, kubeconfig: str | None, namespace: str | None, incomplete: str) -> list[str]:
+def job_names(cluster: Cluster, incomplete: str) -> list[str]:
     """The names of the jobs that begin with `incomplete`; none if the cluster does not answer in time."""
 
-    async def names() -> list[str]:
-        async with AsyncClient(context=context, kubeconfig=kubeconfig, namespace=namespace) as client:
+    async def names(client: AsyncClient) -> list[str]:
+        return [job.name for job in await client.list()]
+
+    return _asked(cluster, names, incomplete)
+
+
+def namespaces(cluster: Cluster, incomplete: str) -> list[str]:
+    """The namespaces that begin with `incomplete`; none if the cluster does not answer in time or may not list them."""
+
+    async def names(client: AsyncClient) -> list[str]:
+        found, _ = await (await client.connection()).api.list("/api/v1/namespaces", [])
+        return [each["metadata"]["name"] for each in found]
+
+    return _asked(replace(cluster, namespace=None), names, incomplete)
+
+
+def contexts(kubeconfig: str | None, incomplete: str) -> list[str]:
+    """The contexts of the kubeconfig that begin with `incomplete`."""
+    try:
+        return [name for name in context_names(kubeconfig) if name.startswith(incomplete)]
+    except UserError:
+        return []
+
+
+def _asked(cluster: Cluster, names: Callable[[AsyncClient], Awaitable[list[str]]], incomplete: str) -> list[str]:
+    async def found() -> list[str]:
+        async with AsyncClient(**cluster.connecting, notify=lambda text: None) as client:
             async with asyncio.timeout(SECONDS):
-                return [job.name for job in await client.list()]
+                return await names(client)
 
     try:
-        return [name for name in asyncio.run(names()) if name.startswith(incomplete)]
-    except (UserError, TimeoutError):
+        return [name for name in asyncio.run(found()) if name.startswith(incomplete)]
+    except (UserError, ApiError, TimeoutError):
         return []

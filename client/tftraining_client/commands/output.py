@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,11 +142,10 @@ def note(text: str) -> None:
 _scope = ""
 
 
-def set_scope(context: str | None, kubeconfig: str | None, namespace: str | None) -> None:
-    """Let the next commands name the cluster and the namespace that this command was given."""
+def set_scope(options: str) -> None:
+    """Let the next commands have the options of the cluster that this command was given."""
     global _scope  # noqa: PLW0603  a process runs one command
-    given = {"--namespace": namespace, "--context": context, "--kubeconfig": kubeconfig}
-    _scope = "".join(f" {name} {shlex.quote(value)}" for name, value in given.items() if value)
+    _scope = options
 
 
 def hint(*commands: str) -> None:

@@ -95,10 +95,15 @@ class ControlPlane:
         """The certificate that the API server made for itself, as a PEM file."""
         return self.directory / "certificates" / "apiserver.crt"
 
+    @property
+    def kubectl_program(self) -> Path:
+        """The program kubectl."""
+        return self._programs / "kubectl"
+
     def kubectl(self, *arguments: str | Path, stdin: str | None = None) -> str:
         """Run kubectl as administrator and return its output; LabError carries its message when it fails."""
         cache = f"--cache-dir={self.directory / 'kubectl'}"
-        return run([self._programs / "kubectl", "--kubeconfig", self.kubeconfig, cache, *arguments], stdin=stdin)
+        return run([self.kubectl_program, "--kubeconfig", self.kubeconfig, cache, *arguments], stdin=stdin)
 
     def get(self, *arguments: str) -> dict[str, object]:
         """Return what `kubectl get … -o json` prints, parsed."""

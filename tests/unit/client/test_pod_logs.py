@@ -146,6 +146,19 @@ async def test_a_log_that_is_opened_again_goes_on_at_its_line_and_not_at_the_opt
     assert first["sinceSeconds"] == "90" and "sinceTime" in again and "sinceSeconds" not in again
 
 
+async def test_another_container_is_followed_from_its_own_start_to_its_own_end() -> None:
+    following = Following()
+    following.query = LogQuery(container="fetch")
+    following.api.scripts = {"job-worker-0": [[at(1, "a")]]}
+    prepared, other = pod(0, "waiting"), pod(1)
+    prepared["status"]["initContainerStatuses"] = [{"name": "fetch", "state": {"terminated": {}}}]
+    other["spec"] = {"containers": [{"name": "tensorflow"}], "initContainers": [{"name": "launcher"}]}
+    ended(following, prepared, other, other)
+    assert await following.run() == ["worker-0: a"]
+    assert following.api.asked == [{"container": "fetch", "timestamps": "true", "follow": "true"}]
+    assert following.notices == ["worker-1 has no container fetch; it has tensorflow, launcher"]
+
+
 async def test_a_pod_that_has_not_started_is_named() -> None:
     waiting = pod(1)
     waiting["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ImagePullBackOff"}}

@@ -1,18 +1,25 @@
 """What all commands of `tftj` have in common: options, exit codes, and one line for a cluster that is not there."""
 
+import contextlib
+import json
 import re
+import shlex
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
 from tests.support.client.verbs import CLUSTER_VERBS, WITHOUT_CLUSTER, words
 from tests.support.control_plane.manifests import minimal
 from tests.support.repository import REPOSITORY
 from tests.unit.client.test_cluster_errors import KUBECONFIG
 from tftraining_client import errors
-from tftraining_client.__main__ import command_first, main
-from tftraining_client.commands.app import EPILOG, app
+from tftraining_client.__main__ import as_kubectl, command_first, completions, main
+from tftraining_client.commands.app import EPILOG, EXAMPLES, GROUPS, app
+from tftraining_client.local_command import parse
 
 PAGE = (REPOSITORY / "docs" / "tftj.md").read_text(encoding="utf-8")
 FORMATS = ("json", "yaml", "name", "wide", "png", "html")
@@ -67,7 +74,7 @@ def documented() -> dict[str, tuple[bool, tuple[str, ...]]]:
 def test_the_options_of_each_command_are_those_of_the_page(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([verb, "--help"]) == 0
     found = options(capsys.readouterr().out)
-    assert {"--namespace", "--context", "--kubeconfig"} <= set(found)
+    assert {"--namespace", "--context", "--kubeconfig", "--as", "--as-group", "--as-uid", "--v"} <= set(found)
     formats = re.search(r"<([\w|]+)>", found.get("--output", ""))
     values = tuple(formats[1].split("|")) if formats else ()
     assert documented()[verb] == ("--all-namespaces" in found, values)
@@ -87,6 +94,11 @@ def test_the_exit_codes_are_those_of_the_page_and_of_the_help() -> None:
     [
         ("-n ns --context=a list -o json", "list -n ns --context=a -o json"),
         ("-nns list", "list -nns"),
+        ("-n=ns list", "list --namespace=ns"),
+        ("--as ada --as-group=a list -v=8", "list --as ada --as-group=a --v=8"),
+        ("-v 7 list --v 9", "list --v=7 --v=9"),
+        ("-v list -v", "list --v=6 --v=6"),
+        ("list -- -v -n=a", "list -- -v -n=a"),
         ("list -n ns", "list -n ns"),
         ("-n ns", "-n ns"),
         ("--version", "--version"),
@@ -95,4 +107,48 @@ def test_the_exit_codes_are_those_of_the_page_and_of_the_help() -> None:
     ],
 )
 def test_the_options_of_the_cluster_may_stand_before_the_command(given: str, taken: str) -> None:
-    assert command_first(given.split()) == taken.split()
+    assert command_first(as_kubectl(given.split())) == taken.split()
+
+
+def test_each_command_is_in_a_group_of_the_help_with_an_example_that_can_be_parsed() -> None:
+    named = [name for group in GROUPS.values() for name in group]
+    assert sorted(named) == sorted(str(each.name) for each in app.registered_commands)
+    for name, example in EXAMPLES.items():
+        words = shlex.split(re.sub(r"source <\((.*)\)", r"\1", example).partition(" > ")[0])
+        assert words[:2] == ["tftj", name]
+        if name != "run":
+            assert callable(get_command(app).main(words[1:], standalone_mode=False)), example
+    assert parse(shlex.split(EXAMPLES["run"])[1:]).workers == 2
+
+
+@pytest.mark.parametrize("arguments", [[], *([name] for name in EXAMPLES)], ids="".join)
+def test_the_help_is_whole_at_80_columns(
+    arguments: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with contextlib.suppress(SystemExit):  # of the parser of `run`
+        main([*arguments, "--help"])
+    said = capsys.readouterr().out
+    assert not re.search(r"[^\]]\.\.\.", said)  # but for [ARGS]... and [JOB]...
+    assert max(map(len, said.splitlines())) <= 80
+    for text in [f"  {title}:" for title in GROUPS] if not arguments else [f"Example: {EXAMPLES[arguments[0]]}"]:
+        assert " ".join(text.split()) in " ".join(said.split())
+
+
+def test_kubectl_gets_the_completions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    names: list[Any] = [{"name": name, "context": {}} for name in ("prod", "stage")]
+    (tmp_path / "config").write_text(json.dumps({"contexts": names}))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    for given, found in {
+        ("sus",): ["suspend"],
+        ("-n", "team", "stat"): ["status"],
+        ("wait", "x", "--for", "su"): ["succeeded", "suspended"],
+        ("run", "--wor"): ["--workdir", "--workers"],
+        ("list", "--context", ""): ["prod", "stage"],
+        ("logs", "x", "--role", "ev"): ["evaluator"],
+    }.items():
+        assert completions(given) == [*found, ":4"], given
+    # Files.
+    assert completions(["run", "job"]) == [":0"]
+    scripts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts["kubectl_complete-tftj"] == "tftraining_client.__main__:complete_for_kubectl"
