@@ -20,7 +20,7 @@ VARIABLE = re.compile(r"TFTRAINING_[A-Z0-9]+(?:_[A-Z0-9]+)*")
 KEY = re.compile(r'f"\{GROUP\}/([a-z-]+)"')
 OPTION = re.compile(r'add(?:_argument)?\(\s*"(-{0,2}[a-z-]+)"')
 TYPER_OPTION = re.compile(r'typer\.Option\(\s*"(--[a-z-]+)')
-COMMAND = re.compile(r'@app\.command\(\s*"([a-z]+)"')
+COMMAND = re.compile(r'@(?:app\.)?_?command\(\s*"([a-z]+)"')
 TABLES = {
     "reason": "reason",
     "condition": "condition",
