@@ -41,9 +41,10 @@ def create_job(plane: ControlPlane, namespace: str, name: str = JOB) -> None:
 
 @pytest.fixture
 def manifest(tmp_path: Path) -> Path:
-    """Give the file of a job of another name."""
-    path = tmp_path / "job.yaml"
-    path.write_text(yaml.safe_dump(minimal("other")))
+    """Give the file of a job of another name, which no operator touches either: nothing collects its pods here."""
+    path, job = tmp_path / "job.yaml", minimal("other")
+    job["spec"]["runPolicy"] = {"managedBy": "tests.example/verbs"}
+    path.write_text(yaml.safe_dump(job))
     return path
 
 
