@@ -4,7 +4,9 @@
 file that git does not track, `!.env` one that looks like a credential.
 """
 
+import os
 import re
+import subprocess
 from pathlib import Path, PurePosixPath
 
 import pathspec
@@ -12,6 +14,7 @@ import pathspec
 from tftraining_client.code.secret_files import is_secret
 
 GITIGNORE, OWN = ".gitignore", ".tftjignore"
+GIT_SECONDS = 10.0
 # Never part of a program. A virtual environment is recognised by its pyvenv.cfg.
 ALWAYS = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".venv", OWN})
 
@@ -54,7 +57,7 @@ class IgnoreRules:
             if decided is not None:
                 return bool(decided)
         for rules, prefix in self._above:
-            decided = rules.check_file(f"{prefix}/{text}").include
+            decided = rules.check_file(f"{prefix}/{text}".removeprefix("./")).include
             if decided is not None:
                 return bool(decided)
         return False
@@ -67,18 +70,35 @@ class IgnoreRules:
 
 
 def _rules_above(root: Path) -> list[tuple[pathspec.GitIgnoreSpec, str]]:
-    """The ignore files between the directory and the top of its git repository, the nearest first, each with the path
-    from its place to the directory. None count if they exclude the directory itself: the user has named it."""
-    if (root / ".git").exists():
-        return []
-    top = next((each for each in root.parents if (each / ".git").exists()), None)
+    """The ignore files between the directory and the top of its git repository, the nearest first, and then those of
+    the repository and of the person, each with the path from its place to the directory. None count if they exclude the
+    directory itself: the user has named it."""
+    top = next((each for each in (root, *root.parents) if (each / ".git").exists()), None)
     if top is None:
         return []
     places = [each for each in root.parents if each == top or top in each.parents]
     found = [(_rules(_lines(each / GITIGNORE)), root.relative_to(each).as_posix()) for each in places]
-    found.append((_rules(_lines(top / ".git" / "info" / "exclude")), root.relative_to(top).as_posix()))
-    excluded = any(rules.check_file(f"{prefix}/").include for rules, prefix in found)
+    found += [(_rules(_lines(each)), root.relative_to(top).as_posix()) for each in _private_files(root, top)]
+    excluded = any(rules.check_file(f"{prefix}/").include for rules, prefix in found if prefix != ".")
     return [] if excluded else found
+
+
+def _private_files(root: Path, top: Path) -> list[Path]:
+    """The repository's `info/exclude`, and the file `core.excludesFile` of the person."""
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser())
+    exclude = _git(root, "rev-parse", "--git-path", "info/exclude") or str(top / ".git" / "info" / "exclude")
+    own = _git(root, "config", "--path", "core.excludesFile") or str(config / "git" / "ignore")
+    return [root / exclude, root / own]
+
+
+def _git(directory: Path, *arguments: str) -> str:
+    """What git says; "" where it is not installed, or says nothing."""
+    try:
+        command = ["git", "-C", str(directory), *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, check=False)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout.rstrip("\n")
 
 
 def _lines(path: Path) -> list[str]:

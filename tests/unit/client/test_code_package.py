@@ -134,6 +134,31 @@ def test_ignore_files_above_the_directory_count_as_for_git(tmp_path: Path) -> No
     assert {"a.log", "data/big"} <= set(names(pack(tmp_path / "code")))
 
 
+@pytest.mark.parametrize("part", [".", "code"])
+@pytest.mark.parametrize("config", [None, "~/mine"])
+def test_the_private_ignore_files_of_git_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, config: str | None
+) -> None:
+    need_or_skip("git")
+    home, top = tmp_path / "home", tmp_path / "top"
+    (home / ".config" / "git").mkdir(parents=True)
+    for name, value in {"HOME": str(home), "XDG_CONFIG_HOME": "", "GIT_CONFIG_NOSYSTEM": "1"}.items():
+        monkeypatch.setenv(name, value)
+    write(top, code__train_dot_py="", code__a_dot_swp="", code__b_dot_log="", code__notes="", code__kept_dot_swp="")
+    write(top, _dot_gitignore="!kept.swp\n")
+    subprocess.run(["git", "init", "-q"], cwd=top, check=True)
+    (top / ".git" / "info" / "exclude").write_text("notes\n")
+    (home / ".config" / "git" / "ignore").write_text("*.log\n")
+    (home / "mine").write_text("*.swp\n/code/b.log\n")
+    if config == "~/mine":
+        subprocess.run(["git", "config", "--global", "core.excludesFile", config], check=True)
+    asked = ["git", "ls-files", "--others", "--exclude-standard"]
+    listed = subprocess.check_output(asked, cwd=top / part, text=True).split()
+    assert names(pack(top / part)) == sorted(listed)
+    assert "notes" not in str(listed) and "b.log" not in str(listed) and "kept.swp" in str(listed)
+    assert ("a.swp" in str(listed)) is (config != "~/mine")
+
+
 def git(*arguments: str, where: Path) -> str:
     environment = {**os.environ, "HOME": str(where), "XDG_CONFIG_HOME": str(where), "GIT_CONFIG_NOSYSTEM": "1"}
     return subprocess.check_output(["git", *arguments], cwd=where, text=True, env=environment)
