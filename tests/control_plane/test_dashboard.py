@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ def row(message: dict[str, Any], name: str) -> dict[str, Any]:
     return found
 
 
+def has_mark(text: str, message: dict[str, Any]) -> bool:
+    return message["job"] is not None and text in [mark["text"] for mark in message["job"]["timeline"]]
+
+
 def test_jobs_pods_and_events_are_followed_until_the_job_is_gone(
     control_plane: ControlPlane, new_job: NewJob, namespace: str, garbage_collection: None
 ) -> None:
@@ -43,10 +48,19 @@ def test_jobs_pods_and_events_are_followed_until_the_job_is_gone(
             assert [pod["replica"] for pod in ready["job"]["roles"][0]["pods"]] == ["worker-0", "worker-1"]
             assert (seen["gone"], seen["problem"]) == ("", "")
             one.wait_for(lambda each: each["job"] and each["job"]["events"], "an event")
+            for suspend, text in ((True, "suspended"), (False, "resumed after a suspension")):
+                job.patch({"spec": {"runPolicy": {"suspend": suspend}}})
+                seen = one.wait_for(partial(has_mark, text), text)
+            assert seen["job"]["begin"] == seen["job"]["created"]
             job.delete()
             jobs.wait_for(lambda each: f"{namespace}/job" in each["gone"], "the job is gone from the list")
             gone = one.wait_for(lambda each: each["gone"], "the job is gone")
             assert gone["gone"] == "job job was deleted while it was followed" and gone["job"]["name"] == "job"
+            control_plane.request(
+                "POST", f"/apis/tftraining.dev/v1/namespaces/{namespace}/tftrainingjobs", minimal("job")
+            )
+            again = one.wait_for(lambda each: not each["gone"] and each["job"]["uid"] != gone["job"]["uid"], "the new")
+            assert again["problem"] == ""
         with dashboard.stream(f"api/jobs/{namespace}/jop") as unknown:
             told = unknown.wait_for(lambda each: each["gone"], "the job is unknown")
             assert told["gone"].startswith(f"no job jop in namespace {namespace}") and told["job"] is None
@@ -114,9 +128,19 @@ def test_the_status_of_another_controller_is_drawn_too(control_plane: ControlPla
             (curve,) = seen["curves"]
             assert (curve["points"], curve["restarts"]) == ([[1, 2], [2, 1]], [1])
             assert [each["text"] for each in seen["timeline"]] == ["Killed at step 1"]
+            # A finished job may be deleted, and created again, too.
+            control_plane.request(
+                "PATCH", f"{jobs}/job/status", {"status": {"phase": "Succeeded"}}, "application/merge-patch+json"
+            )
+            one.wait_for(lambda each: each["job"] and each["job"]["phase"] == "Succeeded", "the end")
+            control_plane.request("DELETE", f"{jobs}/job")
+            one.wait_for(lambda each: each["gone"], "the job is gone")
+            control_plane.request("POST", jobs, job)
+            one.wait_for(lambda each: not each["gone"] and each["job"]["uid"] != seen["uid"], "the new job")
         with dashboard.stream(f"api/jobs/{namespace}/none/logs") as log:
             assert "no job none" in str(log.wait_for(lambda each: each["end"], "the end")["lines"])
-        assert dashboard.ask(f"api/jobs/{namespace}/job/logs?index=x")[0] == 400
+        for index in ("x", "1" * 5000):
+            assert dashboard.ask(f"api/jobs/{namespace}/job/logs?index={index}")[0] == 400
 
 
 @pytest.mark.slow_fault

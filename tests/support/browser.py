@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,6 +33,52 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
 )
+
+
+# Words that are broken although they would fit or are short, texts over one another, and what is cut off.
+LAYOUT_FAULTS = """(() => {
+  const faults = [], places = [];
+  const short = (text) => text.trim().slice(0, 40);
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode, parent = node.parentElement, range = document.createRange();
+    if (!node.data.trim() || parent.closest("select, noscript, title") || !parent.getClientRects().length) continue;
+    if (getComputedStyle(parent.closest("thead") || parent).clipPath !== "none") continue;
+    let block = parent;
+    while (getComputedStyle(block).display === "inline") block = block.parentElement;
+    for (const word of node.data.matchAll(/[^\\s/-]+/g)) {
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const parts = [...range.getClientRects()].filter((each) => each.width > 0);
+      const wide = parts.reduce((sum, each) => sum + each.width, 0);
+      if (parts.length > 1 && wide <= Math.max(160, block.clientWidth * 0.7)) faults.push(`broken: ${word[0]}`);
+    }
+    range.selectNodeContents(node);
+    const scroller = parent.closest("pre");
+    for (const each of range.getClientRects()) {
+      if (each.width > 0 && !scroller) places.push([each, short(node.data), node]);
+    }
+    if (parent.tagName === "text") {
+      const outer = parent.closest("svg").getBoundingClientRect(), own = parent.getBoundingClientRect();
+      if (own.left < outer.left || own.right > outer.right) faults.push(`cut: ${node.data}`);
+    }
+  }
+  places.forEach(([one, text, node], number) => {
+    if (one.left < -1 || one.right > innerWidth + 1) faults.push(`outside: ${text}`);
+    for (const [other, its, another] of places.slice(number + 1)) {
+      if (node === another) continue;
+      const across = Math.min(one.right, other.right) - Math.max(one.left, other.left);
+      const down = Math.min(one.bottom, other.bottom) - Math.max(one.top, other.top);
+      if (across > 1 && down > 3) faults.push(`overlap: ${text} and ${its}`);
+    }
+  });
+  for (const each of document.querySelectorAll("body *:not(svg, svg *, thead, thead *)")) {
+    if (each.clientWidth && each.scrollWidth > each.clientWidth + 1) {
+      faults.push(`cut: ${each.tagName} ${each.id} ${short(each.innerText)}`);
+    }
+  }
+  return faults;
+})()"""
 
 
 class Page:
@@ -94,6 +141,11 @@ class Page:
             text = await self.value("document.body.innerText")
             raise AssertionError(f"never: {expression}\n{self.complaints}\n{text}") from None
 
+    async def layout_faults(self) -> list[str]:
+        """What is cut, overlaps or breaks in the page."""
+        found: list[str] = await self.value(LAYOUT_FAULTS)
+        return found
+
     async def nodes(self) -> list[dict[str, Any]]:
         """The nodes that a screen reader sees."""
         tree = await self.command("Accessibility.getFullAXTree")
@@ -110,12 +162,14 @@ async def chromium(directory: Path) -> AsyncIterator[Page]:
     """A running Chromium with one page."""
     need_or_skip("chromium")
     profile = directory / "chromium"
+    # Chromium leaves its temporary files when it is killed, and has a socket among them: their path must be short.
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     process = await asyncio.create_subprocess_exec(
         "chromium",
         *FLAGS,
         f"--user-data-dir={profile}",
         "about:blank",
-        env={**os.environ, "HOME": str(directory)},
+        env={**os.environ, "HOME": str(directory), "TMPDIR": temporary.name},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -139,6 +193,7 @@ async def chromium(directory: Path) -> AsyncIterator[Page]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+        temporary.cleanup()
 
 
 async def _port(file: Path, process: asyncio.subprocess.Process) -> int:

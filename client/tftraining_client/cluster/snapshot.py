@@ -35,9 +35,10 @@ class SnapshotFollower:
         self._events: dict[str, Event] = {}
         self._queue: asyncio.Queue[tuple[str, Change] | Exception] = asyncio.Queue()
         self._hidden: set[str] = set()
+        self._deleted = False
 
     async def snapshots(self) -> AsyncGenerator[Snapshot, None]:
-        """The snapshots. Raises JobDeleted if the job is deleted meanwhile."""
+        """The snapshots. Raises JobDeleted if the job is deleted meanwhile, after the end of a finished one."""
         tasks = [asyncio.create_task(self._forward(kind, watch)) for kind, watch in self._watches.items()]
         unlisted = set(self._watches)
         try:
@@ -46,8 +47,12 @@ class SnapshotFollower:
                 # Changes that are there already are one change.
                 while not self._queue.empty():
                     unlisted -= self._take(self._queue.get_nowait())
-                if not unlisted:
+                job, deleted = self._followed.job, self._deleted
+                # A finished job may be deleted at once (ttlSecondsAfterFinished).
+                if not unlisted and (job.finished or not deleted):
                     yield self._snapshot()
+                if deleted and not (job.finished and unlisted):
+                    raise JobDeleted(f"job {job.name} was deleted while it was followed")
         finally:
             for task in tasks:
                 task.cancel()
@@ -69,8 +74,8 @@ class SnapshotFollower:
         if isinstance(news, Exception):
             raise news
         kind, change = news
-        if kind == "jobs":
-            self._take_job(change)
+        if kind == "jobs" and not self._followed.take(change):
+            self._deleted = True
         if change.type == "LISTED":
             return {kind}
         if kind == "pods":
@@ -78,11 +83,6 @@ class SnapshotFollower:
         elif kind == "events" and change.type != "DELETED":
             self._take_event(Event.of(change.object), change.object["metadata"]["uid"])
         return set()
-
-    def _take_job(self, change: Change) -> None:
-        # A finished job may be deleted at once (ttlSecondsAfterFinished): its end is still told.
-        if not self._followed.take(change) and not self._followed.job.finished:
-            raise JobDeleted(f"job {self._followed.job.name} was deleted while it was followed")
 
     def _take_pod(self, change: Change) -> None:
         pod = Pod.of(change.object)

@@ -91,7 +91,7 @@ class Stream:
     def _read(self) -> None:
         with contextlib.suppress(OSError, HTTPException):
             while line := self._answer.readline():
-                if line.startswith(b"data: "):
+                if line.startswith(b"data: {"):  # not the data of a ping
                     with self._changed:
                         self.messages.append(json.loads(line.removeprefix(b"data: ")))
                         self._changed.notify_all()

@@ -113,7 +113,24 @@ def event(number: int, seconds: float, kind: str, reason: str, message: str) -> 
     return {"metadata": metadata, "lastTimestamp": ago(seconds), "type": kind, "reason": reason, "message": message}
 
 
-def tell(fake: FakeServer, text: str = "") -> None:
+def many_jobs(number: int) -> list[dict[str, Any]]:
+    """Jobs with long names and messages, of all phases: every tenth has failed."""
+    phases = ("Running", "Succeeded", "Running", "Suspended", "Starting", "Running", "Pending", "Restarting", "Running")
+    return [
+        job(
+            f"image-classification-with-a-long-name-of-a-team-number-{place:03}",
+            "Failed" if place % 10 == 9 else phases[place % 10],
+            reason="PodsNotReady",
+            message=f"worker-{place}: the image registry.example/team/{'very-long-' * 6}name:1.2.3 cannot be pulled",
+            ready=f"{place}/128",
+            restarts={"counted": place * 7 % 100},
+            progress={"display": f"epoch {place}/100", "epoch": place, "epochs": 100},
+        )
+        for place in range(number)
+    ]
+
+
+def tell(fake: FakeServer, text: str = "", more: int = 0) -> None:
     """Let the API server have the jobs, and the pods, events and logs of one of them."""
 
     def listed(*items: Any) -> Answer:
@@ -125,7 +142,7 @@ def tell(fake: FakeServer, text: str = "") -> None:
         job("wide-and-deep", "Starting", reason="PodsStarting", message="waiting for ps-0 to start", ready="3/4"),
     )
     hold = Answer(b"", hold=True)
-    fake.on(f"GET {JOBS}", listed(digits(text), *others))
+    fake.on(f"GET {JOBS}", listed(digits(text), *others, *many_jobs(more)))
     fake.on(f"GET {JOBS}?metadata.name=digits", listed(digits(text)))
     fake.on(f"GET {JOBS}/digits", Answer(digits(text)))
     fake.on(f"GET {CORE}/pods", listed(pod(0, text), pod(1, text)))
@@ -143,14 +160,21 @@ def tell(fake: FakeServer, text: str = "") -> None:
 
 
 @asynccontextmanager
-async def dashboard(text: str = "") -> AsyncIterator[str]:
-    """The address of a dashboard over these jobs."""
+async def served(text: str = "", more: int = 0) -> AsyncIterator[tuple[str, Feeds]]:
+    """The address of a dashboard over these jobs, and its feeds."""
     async with fake_api_server.serving() as (fake, api):
-        tell(fake, text)
+        tell(fake, text, more)
         client = AsyncClient(namespace="team")
         client._connection = Connection(api, "https://cluster.example", "production", "team")
         async with Feeds(client, "team", "production") as feeds, serving(feeds, 0) as url:
-            yield url
+            yield url, feeds
+
+
+@asynccontextmanager
+async def dashboard(text: str = "", more: int = 0) -> AsyncIterator[str]:
+    """The address of a dashboard over these jobs."""
+    async with served(text, more) as (url, _):
+        yield url
 
 
 async def follow_log(page: Page) -> None:

@@ -1,12 +1,15 @@
 """The dashboard: what it shows of the objects of a cluster, and which requests it answers."""
 
-from typing import Any
+import asyncio
+from typing import Any, cast
 
 import pytest
+from yarl import URL
 
 from tests.support.client.cluster_objects import a_job, a_pod, an_event
 from tftraining_client.cluster.snapshot import Snapshot, sorted_pods
-from tftraining_client.commands.dashboard.server import refused
+from tftraining_client.commands.dashboard.feeds import Feeds
+from tftraining_client.commands.dashboard.server import refused, serving
 from tftraining_client.commands.dashboard.view import View, job_row, job_view
 
 HISTORY = {
@@ -105,6 +108,46 @@ def test_the_time_line_has_each_restart_once_and_the_last_one_with_its_price() -
     assert shown(lastRestart=None)["timeline"] == [] and shown()["curves"] == []
 
 
+def test_a_restart_without_a_time_is_not_on_the_time_line() -> None:
+    for time in ("", "soon"):
+        history = {**HISTORY, "restarts": [{"time": time, "step": 150, "reason": "Killed"}]}
+        view = shown(history=history, lastRestart=None)
+        assert view["timeline"] == [] and view["begin"].startswith("2026-01-02T03:00:00")
+
+
+CREATED, STARTED = "2026-01-02T03:00:00+00:00", "2026-01-02T03:50:00+00:00"
+
+
+def suspended(status: str, reason: str) -> dict[str, Any]:
+    since = "2026-01-02T03:50:00Z"
+    return {"type": "Suspended", "status": status, "reason": reason, "message": "", "lastTransitionTime": since}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "history", "begin", "texts"),
+    [
+        ([], None, STARTED, []),
+        # An earlier job of the same storage has begun before.
+        ([], {**HISTORY, "startTime": "2026-01-02T02:00:00Z", "restarts": []}, "2026-01-02T02:00:00.000Z", []),
+        ([suspended("False", "Resumed")], None, CREATED, [(False, "resumed after a suspension")]),
+        ([suspended("True", "Suspended")], None, CREATED, [(False, "suspended")]),
+        # It has ended while it was suspended.
+        ([suspended("False", "DeadlineExceeded")], None, CREATED, []),
+    ],
+)
+def test_the_time_line_begins_before_a_suspension_and_shows_it(
+    conditions: list[Any], history: Any, begin: str, texts: list[tuple[bool, str]]
+) -> None:
+    view = shown(startTime="2026-01-02T03:50:00Z", lastRestart=None, conditions=conditions, history=history)
+    assert view["begin"] == begin and [(each["restart"], each["text"]) for each in view["timeline"]] == texts
+
+
+def test_the_time_line_of_a_resumed_job_has_the_restarts_before_in_their_order() -> None:
+    view = shown(startTime="2026-01-02T03:50:00Z", conditions=[suspended("False", "Resumed")], history=HISTORY)
+    assert view["begin"] == CREATED
+    assert [each["restart"] for each in view["timeline"]] == [True, True, False]
+
+
 HOST = {"Host": "127.0.0.1:8001"}
 
 
@@ -131,3 +174,32 @@ def test_the_page_is_served_on_this_machine(host: str) -> None:
 )
 def test_another_site_gets_nothing(method: str, headers: dict[str, str]) -> None:
     assert refused(method, headers)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("OPTIONS", "*", 403),
+        ("OPTIONS", "/%ff/", 403),
+        ("GET", "//", 403),
+        ("OPTIONS", "/TOKEN/", 405),
+        ("HEAD", "/TOKEN/", 200),
+        # Its answer would have no end.
+        ("HEAD", "/TOKEN/api/jobs", 405),
+        ("HEAD", "/TOKEN/api/jobs/team/digits", 405),
+        ("HEAD", "/TOKEN/api/jobs/team/digits/logs", 405),
+    ],
+)
+async def test_an_unusual_request_is_refused(method: str, path: str, status: int) -> None:
+    async with serving(cast(Feeds, None), 0) as address:
+        url = URL(address)
+        assert await raw_status(url, method, path.replace("TOKEN", url.parts[1])) == status
+
+
+async def raw_status(url: URL, method: str, path: str) -> int:
+    """The status of the answer to a request with that target, which no client would send."""
+    reader, writer = await asyncio.open_connection(url.host, url.port)
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: {url.authority}\r\nOrigin: {url.origin()}\r\n\r\n".encode())
+    answer = await asyncio.wait_for(reader.readline(), 10)
+    writer.close()
+    return int(answer.split()[1])

@@ -78,7 +78,8 @@ async def test_the_end_of_a_job_that_is_deleted_at_once_is_told() -> None:
     jobs = ScriptedWatch(change("ADDED", RAW), LISTED, change("MODIFIED", ended), change("DELETED", ended))
     snapshots = follow(jobs, ScriptedWatch(LISTED), ScriptedWatch(LISTED))
     assert (await anext(snapshots)).job.succeeded
-    await snapshots.aclose()
+    with pytest.raises(JobDeleted, match="job digits was deleted while it was followed"):
+        await anext(snapshots)
 
 
 @pytest.mark.parametrize("uid", ["u", "another"])

@@ -113,8 +113,17 @@ class JobFeed(Feed):
         super().__init__()
         self.job: View | None = None
         self.gone = ""
+        self._looked_for = ""
         self._client = client
         self._name = name
+
+    def look_again(self, row: View | None) -> None:
+        """Follow another job of the name as soon as the list of the jobs has its `row`."""
+        known = ("" if self.job is None else self.job["uid"], self._looked_for)
+        if self.gone and row is not None and row["uid"] not in known:
+            # Once: the list may not know yet that this one is gone too.
+            self._looked_for = row["uid"]
+            self.start()
 
     async def _follow(self) -> None:
         try:

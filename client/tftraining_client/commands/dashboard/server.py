@@ -43,6 +43,10 @@ HEADERS = {
 LOG_LINES = 500
 # Changes that come together are one message.
 GATHER_SECONDS = 0.05
+# Of silence, after which a stream says that it lives: a tunnel may drop a connection without a word.
+PING_SECONDS = 15.0
+PING = b"event: ping\ndata: -\n\n"
+LONGEST_INDEX = 9  # digits
 LogQueue = asyncio.Queue[LogLine | str | None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -71,9 +75,10 @@ def application(feeds: Feeds, token: str) -> web.Application:
     app.on_response_prepare.append(_add_headers)
     app.router.add_get(f"/{token}/", pages.index)
     app.router.add_get(f"/{token}/static/{{name}}", pages.file)
-    app.router.add_get(f"/{token}/api/jobs", pages.jobs)
-    app.router.add_get(f"/{token}/api/jobs/{{namespace}}/{{name}}", pages.job)
-    app.router.add_get(f"/{token}/api/jobs/{{namespace}}/{{name}}/logs", pages.logs)
+    # No HEAD: it would wait for the end of a stream.
+    app.router.add_get(f"/{token}/api/jobs", pages.jobs, allow_head=False)
+    app.router.add_get(f"/{token}/api/jobs/{{namespace}}/{{name}}", pages.job, allow_head=False)
+    app.router.add_get(f"/{token}/api/jobs/{{namespace}}/{{name}}/logs", pages.logs, allow_head=False)
     app.router.add_post(f"/{token}/api/retry", pages.retry)
     return app
 
@@ -87,9 +92,14 @@ def _guard(token: str) -> Any:
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         if refusal := refused(request.method, request.headers):
             raise web.HTTPForbidden(text=f"{refusal}\n")
-        if not secrets.compare_digest(request.path.split("/")[1].encode(), token.encode()):
+        # The path may be `*`, and may have bytes that are no text.
+        given = request.path.removeprefix("/").partition("/")[0].encode(errors="replace")
+        if not secrets.compare_digest(given, token.encode()):
             raise web.HTTPForbidden(text="Open the address that `tftj dashboard` has printed: it contains the token.\n")
-        return await handler(request)
+        try:
+            return await handler(request)
+        except ConnectionResetError:  # the page is closed
+            return web.Response()
 
     return guard
 
@@ -143,8 +153,8 @@ class Pages:
         return web.Response(status=204)
 
     async def jobs(self, request: web.Request) -> web.StreamResponse:
-        """The list: first all rows, then those that have changed."""
-        feed, sent = self._feeds.jobs, dict[str, Any]()
+        """The list: first `all` rows, in whose place the page may have older ones, then those that have changed."""
+        feed, sent, first = self._feeds.jobs, dict[str, Any](), True
         response = await _open(request)
         with feed.subscribed() as changed:
             while True:
@@ -152,10 +162,9 @@ class Pages:
                 rows = dict(feed.rows)
                 news = [row for key, row in rows.items() if sent.get(key) != row]
                 gone = [key for key in sent if key not in rows]
-                await _send(
-                    response, {**self._scope(), **_state(feed), "listed": feed.listed, "jobs": news, "gone": gone}
-                )
-                sent = rows
+                state = {**self._scope(), **_state(feed), "all": first, "listed": feed.listed}
+                await _send(response, {**state, "jobs": news, "gone": gone})
+                sent, first = rows, False
 
     async def job(self, request: web.Request) -> web.StreamResponse:
         """One job: its whole view after each change."""
@@ -166,18 +175,21 @@ class Pages:
             with self._feeds.jobs.subscribed() as connection:
                 while True:
                     await _next(changed, connection)
+                    feed.look_again(self._feeds.jobs.rows.get(f"{namespace}/{name}"))
                     state = _state(feed if feed.broken else self._feeds.jobs)
                     view = {**self._scope(), **state, "job": feed.job, "gone": feed.gone}
                     # Changes of other jobs wake this stream too.
                     if view != sent:
                         await _send(response, view)
-                        sent = view
+                    else:
+                        await response.write(PING)
+                    sent = view
 
     async def logs(self, request: web.Request) -> web.StreamResponse:
         """The log of all replicas, or of one (`?role=worker&index=1`), until the job has ended."""
         namespace, name = self._named(request)
         index = request.query.get("index", "")
-        if index and not index.isdecimal():
+        if index and not (index.isdecimal() and len(index) <= LONGEST_INDEX):
             raise web.HTTPBadRequest(text="index must be a number\n")
         response = await _open(request)
         queue: LogQueue = asyncio.Queue()
@@ -237,10 +249,10 @@ def _state(feed: JobsFeed | JobFeed) -> dict[str, Any]:
 
 
 async def _next(*changes: asyncio.Event) -> None:
-    """Wait until one of them is set, and a little longer for what comes with it."""
+    """Wait until one of them is set, and a little longer for what comes with it; PING_SECONDS at most."""
     waits = [asyncio.ensure_future(each.wait()) for each in changes]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waits, timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for wait in waits:
             wait.cancel()

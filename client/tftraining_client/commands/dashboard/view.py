@@ -4,7 +4,7 @@ Texts of users and programs stay as they are: the server makes their control cha
 them as text, never as markup.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -50,17 +50,17 @@ def job_row(job: Job) -> View:
 def job_view(snapshot: Snapshot) -> View:
     """A job with its pods and events."""
     job = snapshot.job
+    history = History.of((job.raw.get("status") or {}).get("history"))
     return {
         **job_row(job),
-        "started": _time(job.status.start_time),
-        "attempt": job.status.attempt,
+        "begin": _begin(job, history),
         "progressText": progress_text(_progress(job)),
         "advice": advice_for(job),
         "warnings": [f"{each.type}: {_line(each.message)}" for each in warnings(job)],
         "failure": culprit(job.status.failure) if job.status.failure else "",
         "logTail": job.log_tail,
-        "curves": _curves(History.of((job.raw.get("status") or {}).get("history"))),
-        "timeline": _timeline(job),
+        "curves": _curves(history),
+        "timeline": sorted([*_restarts(job, history), *_suspension(job)], key=lambda mark: _parsed(mark["time"])),
         "roles": _roles(job, snapshot.pods),
         "events": [_event(event) for event in reversed(snapshot.events)],
         "hidden": list(snapshot.hidden),
@@ -112,27 +112,45 @@ def _place_of(mark: RestartMark, unit: str, places: Sequence[float], points: Seq
     return before[-1] if before else places[0]
 
 
-def _timeline(job: Job) -> list[View]:
-    """The restarts in the order of time, the last one with its price."""
-    history = History.of((job.raw.get("status") or {}).get("history"))
-    found = [
-        {"time": mark.time, "text": mark.reason + ("" if mark.step is None else f" at step {mark.step}")}
-        for mark in history.restarts
-        if mark.time
-    ]
+def _restarts(job: Job, history: History) -> Iterable[View]:
+    """The restarts, the last one with its price."""
     last = job.status.last_restart
-    if last is None:
-        return found
-    # The operator and a launcher may tell the same restart by times that differ a little.
-    earlier = [each for each in found if _seconds_before(each["time"], last.time) > SAME_RESTART_SECONDS]
-    return [*earlier, {"time": _time(last.time), "text": restart_details(last)}]
+    for mark in history.restarts:
+        time = _parsed(mark.time)
+        # The operator and a launcher may tell the same restart by times that differ a little.
+        if time and (last is None or last.time.timestamp() - time > SAME_RESTART_SECONDS):
+            yield _mark(mark.time, mark.reason + ("" if mark.step is None else f" at step {mark.step}"))
+    if last is not None:
+        yield _mark(_time(last.time), restart_details(last))
 
 
-def _seconds_before(text: str, time: datetime) -> float:
-    """How long before `time`; 0 if the text is no time."""
+def _suspension(job: Job) -> Iterable[View]:
+    """The last suspension, or the resumption after it."""
+    condition = job.status.condition("Suspended")
+    if condition is not None and (condition.status == "True" or condition.reason == "Resumed"):
+        text = "suspended" if condition.status == "True" else "resumed after a suspension"
+        yield _mark(_time(condition.last_transition_time), text, restart=False)
+
+
+def _mark(time: str, text: str, restart: bool = True) -> View:
+    return {"time": time, "text": text, "restart": restart}
+
+
+def _begin(job: Job, history: History) -> str:
+    """The begin of the time line. startTime is that of the pods after the last suspension, and the history may be
+    continued from an earlier job of the same storage."""
+    resumed = job.status.condition("Suspended") is not None or job.status.start_time is None
+    first = [points[0].time for points in history.metrics.values() if points]
+    marks = [mark.time for mark in history.restarts]
+    times = [_time(job.created if resumed else job.status.start_time), *first, *marks]
+    return min(filter(_parsed, times), key=_parsed, default="")
+
+
+def _parsed(text: str) -> float:
+    """The time in seconds; 0 if the text is no time."""
     try:
-        return (time - datetime.fromisoformat(text)).total_seconds()
-    except (TypeError, ValueError):
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError, OverflowError):
         return 0.0
 
 

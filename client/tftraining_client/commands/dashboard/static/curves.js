@@ -2,7 +2,8 @@
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
-const WIDE = 320, HIGH = 150, LEFT = 46, BOTTOM = 18, TOP = 8, RIGHT = 8;
+const WIDE = 320, HIGH = 150, BOTTOM = 18, TOP = 8, RIGHT = 8;
+const LETTER = 7;  // as wide as no digit of the labels
 
 function svg(name, attributes = {}, text = "") {
   const made = document.createElementNS(SVG, name);
@@ -26,18 +27,19 @@ function scale(values, from, to) {
 
 // One metric: `points` is [[x, value], …] in the order of time, `restarts` are values of x.
 function drawCurve(name, points, restarts, unit) {
-  const x = scale(points.map((each) => each[0]), LEFT, WIDE - RIGHT);
   const y = scale(points.map((each) => each[1]), HIGH - BOTTOM, TOP);
+  const left = 8 + LETTER * Math.max(short(y.low).length, short(y.high).length);
+  const x = scale(points.map((each) => each[0]), left, WIDE - RIGHT);
   const last = points[points.length - 1][1];
   const text = `${name}: last ${short(last)}, least ${short(y.low)}, most ${short(y.high)}, ` +
     `${unit} ${short(x.low)} to ${short(x.high)}, ${restarts.length} restart${restarts.length === 1 ? "" : "s"}`;
   const drawing = svg("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": text });
-  drawing.append(svg("path", { class: "axis", d: `M${LEFT} ${TOP}V${HIGH - BOTTOM}H${WIDE - RIGHT}` }));
+  drawing.append(svg("path", { class: "axis", d: `M${left} ${TOP}V${HIGH - BOTTOM}H${WIDE - RIGHT}` }));
   for (const [value, anchor] of [[y.high, TOP + 8], [y.low, HIGH - BOTTOM]]) {
-    drawing.append(svg("text", { x: LEFT - 4, y: anchor, "text-anchor": "end" }, short(value)));
+    drawing.append(svg("text", { x: left - 4, y: anchor, "text-anchor": "end" }, short(value)));
     if (y.high === y.low) break;
   }
-  drawing.append(svg("text", { x: LEFT, y: HIGH - 5 }, `${unit} ${short(x.low)}`));
+  drawing.append(svg("text", { x: left, y: HIGH - 5 }, `${unit} ${short(x.low)}`));
   if (x.high !== x.low) drawing.append(svg("text", { x: WIDE - RIGHT, y: HIGH - 5, "text-anchor": "end" }, short(x.high)));
   for (const restart of restarts) {
     if (restart < x.low || restart > x.high) continue;
@@ -55,20 +57,21 @@ function drawCurve(name, points, restarts, unit) {
   return figure;
 }
 
-// The restarts between the start of the job and its end, or now, in a drawing so wide.
-function drawTimeline(begin, end, restarts, wide) {
+// The restarts, and other marks, between the begin of the job and its end, or now, in a drawing so wide.
+function drawTimeline(begin, end, marks, wide) {
   const width = Math.max(200, wide), middle = 16;
   const place = (time) => 8 + Math.min(1, Math.max(0, (time - begin) / (end - begin || 1))) * (width - 16);
-  const text = `${restarts.length} restart${restarts.length === 1 ? "" : "s"} between ` +
-    `${new Date(begin).toLocaleString()} and ${new Date(end).toLocaleString()}`;
+  const restarts = marks.filter((each) => each.restart).length;
+  const [from, to] = [begin, end].map((time) => new Date(time).toLocaleString([], { dateStyle: "short", timeStyle: "short" }));
+  const text = `${restarts} restart${restarts === 1 ? "" : "s"} between ${from} and ${to}`;
   const drawing = svg("svg", { viewBox: `0 0 ${width} 40`, role: "img", "aria-label": text });
   drawing.append(svg("path", { class: "axis", d: `M8 ${middle}H${width - 8}` }));
-  for (const restart of restarts) {
-    const dot = svg("circle", { class: "dot", cx: place(restart.at).toFixed(1), cy: middle, r: 5 });
-    dot.append(svg("title", {}, restart.text));
+  for (const mark of marks) {
+    const dot = svg("circle", { class: mark.restart ? "dot" : "dot other", cx: place(mark.at).toFixed(1), cy: middle, r: 5 });
+    dot.append(svg("title", {}, mark.text));
     drawing.append(dot);
   }
-  drawing.append(svg("text", { x: 8, y: 36 }, new Date(begin).toLocaleTimeString()));
-  drawing.append(svg("text", { x: width - 8, y: 36, "text-anchor": "end" }, new Date(end).toLocaleTimeString()));
+  drawing.append(svg("text", { x: 8, y: 36 }, from));
+  drawing.append(svg("text", { x: width - 8, y: 36, "text-anchor": "end" }, to));
   return drawing;
 }

@@ -4,7 +4,16 @@
 const at = (id) => document.getElementById(id);
 const LOG_LINES = 5000;
 const rows = new Map();
-let stream = null, logStream = null, shown = "", filter = "";
+const ORDERS = {
+  state: (one, other) => rank(one.phase) - rank(other.phase) || ORDERS.newest(one, other),
+  newest: (one, other) => Date.parse(other.created) - Date.parse(one.created),
+  name: () => 0,
+  restarts: (one, other) => other.restarts - one.restarts,
+  progress: (one, other) => (one.fraction ?? 2) - (other.fraction ?? 2),
+};
+// The server speaks every 15 s: after this silence, in ms, the connection is dead, as behind a tunnel that has dropped it.
+let silence = 40000;
+let stream = null, logStream = null, shown = "", listed = false, newest = null, heard = 0, resumesLog = false;
 
 function element(name, text = "", style = "") {
   const made = document.createElement(name);
@@ -18,6 +27,11 @@ function cell(label, content, style = "") {
   if (content instanceof Node) made.append(content);
   made.dataset.label = label;
   return made;
+}
+
+// Only what has changed: a screen reader would read it again.
+function tell(id, text) {
+  if (at(id).textContent !== text) at(id).textContent = text;
 }
 
 // A phase is a word of the operator; anything else gets no style of its own.
@@ -67,22 +81,54 @@ function rowOf(row, everywhere) {
 }
 
 function showList(state) {
+  if (state.all) rows.clear();
   for (const key of state.gone) rows.delete(key);
   for (const row of state.jobs) rows.set(row.key, { row, line: rowOf(row, !state.namespace) });
   showScope(state);
-  drawList(state.listed);
+  listed = state.listed;
+  drawList();
 }
 
-function drawList(listed) {
-  const wanted = filter.toLowerCase();
-  const found = [...rows.values()].filter(({ row }) => `${row.key} ${row.phase} ${row.reason}`.toLowerCase().includes(wanted));
-  found.sort((one, other) => (one.row.key < other.row.key ? -1 : 1));
-  const body = at("jobs").tBodies[0], lines = found.map((each) => each.line);
-  if (lines.length !== body.rows.length || lines.some((line, place) => body.rows[place] !== line)) body.replaceChildren(...lines);
+// What needs somebody first: failures, then what is not yet, or no longer, as it should be.
+function rank(phase) {
+  const place = ["Failed", "Restarting", "Pending", "Starting", "Running", "Suspended", "Succeeded"].indexOf(phase);
+  return place < 0 ? 2 : place;
+}
+
+function drawList() {
+  drawPhases();
+  const wanted = at("filter").value.toLowerCase(), phase = at("phase").value, order = ORDERS[at("order").value];
+  const found = [...rows.values()].filter(({ row }) => (!phase || row.phase === phase) &&
+    `${row.key} ${row.phase} ${row.reason}`.toLowerCase().includes(wanted));
+  found.sort((one, other) => order(one.row, other.row) || (one.row.key < other.row.key ? -1 : 1));
+  const body = at("jobs").tBodies[0], lines = found.map((each) => each.line), focused = document.activeElement.hash;
+  if (lines.length !== body.rows.length || lines.some((line, place) => body.rows[place] !== line)) {
+    const inside = body.contains(document.activeElement);
+    body.replaceChildren(...lines);
+    if (inside) [...body.querySelectorAll("a")].find((each) => each.hash === focused)?.focus();
+  }
   at("jobs").hidden = !rows.size;
-  at("count").textContent = rows.size ? `${found.length === rows.size ? "" : `${found.length} of `}${rows.size} job${rows.size === 1 ? "" : "s"}` : "";
+  tell("count", rows.size ? `${found.length === rows.size ? "" : `${found.length} of `}${rows.size} job${rows.size === 1 ? "" : "s"}` : "");
   at("empty").hidden = rows.size > 0;
   at("empty").textContent = listed ? "There are no jobs." : "Reading the jobs …";
+}
+
+// The phases that jobs have, each with their number; the chosen one stays.
+function drawPhases() {
+  const counts = new Map([["", rows.size]]), chosen = at("phase").value;
+  for (const { row } of rows.values()) counts.set(row.phase, (counts.get(row.phase) || 0) + 1);
+  if (!counts.has(chosen)) counts.set(chosen, 0);
+  const names = [...counts.keys()].sort((one, other) => (one && other ? rank(one) - rank(other) : one.length - other.length));
+  const texts = names.map((name) => `${name || "all"} (${counts.get(name)})`);
+  if (texts.join() === [...at("phase").options].map((each) => each.text).join()) return;
+  at("phase").replaceChildren(...names.map((name, place) => option(name, texts[place])));
+  at("phase").value = chosen;
+}
+
+function option(value, text) {
+  const made = element("option", text);
+  made.value = value;
+  return made;
 }
 
 function showScope(state) {
@@ -92,7 +138,7 @@ function showScope(state) {
 
 function showProblem(state) {
   at("problem").hidden = !state.problem;
-  at("problem-text").textContent = state.broken ? `${state.problem} (what is shown may be old)` : state.problem;
+  tell("problem-text", state.problem + ((shown ? newest : rows.size) ? " (what is shown may be old)" : ""));
   at("retry").hidden = !state.broken;
 }
 
@@ -101,11 +147,13 @@ function showProblem(state) {
 function showJob(state) {
   showScope(state);
   at("gone").hidden = !state.gone;
-  at("gone").textContent = state.gone + (state.gone && state.job ? " What follows is its last known state." : "");
+  tell("gone", state.gone + (state.gone && state.job ? " What follows is its last known state." : ""));
   at("details").hidden = !state.job;
   if (!state.job) return;
   const job = state.job;
-  document.title = `${job.name} ${job.phase}`;
+  if (newest && newest.uid !== job.uid) resetLog();
+  newest = job;
+  document.title = `${job.name} ${state.gone ? "is gone" : job.phase}`;
   const count = job.restarts ? `, ${job.restarts} restart${job.restarts === 1 ? "" : "s"}` : "";
   at("job-phase").textContent = job.phase + (job.ready ? `, ${job.ready} ready` : "") + count + (job.deleting ? ", being deleted" : "");
   at("job-phase").className = phaseStyle(job.phase);
@@ -139,10 +187,10 @@ function showCurves(curves) {
 }
 
 function showRestarts(job) {
-  const restarts = job.timeline, begin = Date.parse(job.started || job.created), end = job.ended ? Date.parse(job.ended) : Date.now();
-  const marks = restarts.map((each) => ({ at: Date.parse(each.time), text: each.text }));
-  at("timeline").replaceChildren(...(marks.length ? [drawTimeline(begin, end, marks, at("timeline").clientWidth)] : []));
-  const lines = [...restarts].reverse().map((each) => element("li", `${new Date(each.time).toLocaleString()}: ${each.text}`));
+  const end = job.ended ? Date.parse(job.ended) : Date.now();
+  const marks = job.timeline.map((each) => ({ ...each, at: Date.parse(each.time) }));
+  at("timeline").replaceChildren(...(marks.length ? [drawTimeline(Date.parse(job.begin), end, marks, at("timeline").clientWidth)] : []));
+  const lines = [...job.timeline].reverse().map((each) => element("li", `${new Date(each.time).toLocaleString()}: ${each.text}`));
   at("restarts").replaceChildren(...(lines.length ? lines : [element("li", "none", "dim")]));
 }
 
@@ -160,10 +208,7 @@ function showPods(job) {
   }));
   const known = [...at("replica").options].map((each) => each.value);
   for (const pod of pods) {
-    if (known.includes(pod.replica)) continue;
-    const option = element("option", pod.replica);
-    option.value = pod.replica;
-    at("replica").append(option);
+    if (!known.includes(pod.replica)) at("replica").append(option(pod.replica, pod.replica));
   }
 }
 
@@ -174,6 +219,13 @@ function stopLog() {
   logStream = null;
   at("follow").setAttribute("aria-pressed", "false");
   at("follow").textContent = "Follow the log";
+}
+
+function resetLog() {
+  stopLog();
+  at("log").replaceChildren();
+  at("log-state").textContent = "";
+  at("replica").replaceChildren(at("replica").options[0]);
 }
 
 function followLog() {
@@ -209,59 +261,87 @@ function addLog(part) {
 
 // The address chooses between the list and a job; the stream of what nobody looks at is closed.
 
-function jobPath(hash) {
-  return `api/jobs/${hash}`;
+function jobPath(path) {
+  return `api/jobs/${path}`;
 }
 
-function follow(path, show) {
+// A browser allows six connections to one server: a hidden page keeps none.
+function follow() {
   if (stream) stream.close();
-  stream = new EventSource(path);
-  stream.onmessage = (message) => {
-    show(JSON.parse(message.data));
+  if (document.hidden) return;
+  const path = shown ? jobPath(shown) : "api/jobs", source = new EventSource(path);
+  stream = source;
+  heard = Date.now();
+  source.onmessage = (message) => {
+    heard = Date.now();
+    (shown ? showJob : showList)(JSON.parse(message.data));
     document.body.dataset.shown = shown || "list";
   };
-  stream.onerror = () => showProblem({ problem: "The connection to tftj is lost: is `tftj dashboard` still running?", broken: false });
+  source.addEventListener("ping", () => { heard = Date.now(); });
+  source.onerror = () => {
+    heard = Date.now();
+    lose("The connection to tftj is lost: is `tftj dashboard` still running?");
+    if (source.readyState === EventSource.CLOSED) tellRefusal(path);
+  };
+}
+
+function lose(problem) {
+  showProblem({ problem, broken: false });
+  if (logStream) at("log-state").textContent = "The connection to tftj is lost.";
+  stopLog();
+}
+
+// The browser does not say why it has given a stream up.
+async function tellRefusal(path) {
+  const stop = new AbortController();
+  const answer = await fetch(path, { signal: stop.signal }).catch(() => null);
+  if (answer && !answer.ok) showProblem({ problem: (await answer.text()).trim(), broken: false });
+  stop.abort();
+}
+
+function checkSilence() {
+  if (document.hidden || !stream || Date.now() - heard < silence) return;
+  if (stream.readyState !== EventSource.CLOSED) {
+    lose("tftj does not answer: its tunnel or network is interrupted, or many windows of this browser show it.");
+  }
+  follow();
 }
 
 function route() {
-  const found = /^#\/([^/]+)\/([^/]+)$/.exec(location.hash);
+  // What can be no name of Kubernetes leads to the list.
+  const found = /^#\/([a-z0-9][a-z0-9-]*)\/([a-z0-9][a-z0-9.-]*)$/.exec(location.hash);
   const wanted = found ? `${found[1]}/${found[2]}` : "";
-  if (stream && wanted === shown && stream.readyState !== EventSource.CLOSED) return;
+  if (stream && wanted === shown) return;
   shown = wanted;
-  stopLog();
+  newest = null;
+  resetLog();
   at("list").hidden = Boolean(found);
   at("job").hidden = !found;
-  if (!found) {
+  if (found) {
+    at("job-name").textContent = found[2];
+    at("details").hidden = at("gone").hidden = true;
+    at("job-name").focus();
+  } else {
     document.title = "TFTrainingJobs";
-    rows.clear();
-    follow("api/jobs", showList);
-    return;
   }
-  at("job-name").textContent = decodeURIComponent(found[2]);
-  at("details").hidden = true;
-  at("log").replaceChildren();
-  at("log-state").textContent = "";
-  at("replica").replaceChildren(at("replica").options[0]);
-  at("job-name").focus();
-  follow(jobPath(shown), showJob);
+  follow();
 }
 
 function refreshAges() {
   for (const each of document.querySelectorAll("td[data-since]")) each.textContent = since(each.dataset.since);
 }
 
-at("filter").addEventListener("input", () => { filter = at("filter").value; drawList(true); });
+for (const id of ["filter", "phase", "order"]) at(id).addEventListener("input", drawList);
 at("follow").addEventListener("click", () => (logStream ? stopLog() : followLog()));
 at("replica").addEventListener("change", () => { if (logStream) followLog(); });
-at("retry").addEventListener("click", () => fetch("api/retry", { method: "POST" }));
+at("retry").addEventListener("click", () => fetch("api/retry", { method: "POST" }).catch(() => {}));
 window.addEventListener("hashchange", route);
-// A browser allows six connections to one server: a hidden page keeps none.
+window.addEventListener("resize", () => { if (newest) showRestarts(newest); });
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden && stream) {
-    stream.close();
-  } else if (!document.hidden) {
-    route();
-  }
+  if (document.hidden) resumesLog = Boolean(logStream);
+  follow();
+  if (document.hidden) stopLog();
+  else if (resumesLog) followLog();
 });
-setInterval(refreshAges, 5000);
+setInterval(() => { refreshAges(); checkSilence(); }, 5000);
 route();
