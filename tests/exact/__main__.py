@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from tests.exact import page
-from tests.exact.cells import PARTS, Cell
+from tests.exact.cells import JUST_PROGRAM, PARTS, Cell
 from tests.exact.compare import Verdict, judge
 from tests.exact.direct import Direct, Interpreter
 from tests.exact.draw import cells, gangs, of_keras_3
@@ -46,7 +46,8 @@ class Runs:
         return judge(cell, undisturbed, place / "job", failed)
 
     def _driver(self, cell: Cell) -> Direct | Launched:
-        return self._launched if max(cell.workers, cell.scaled_to) > 1 else self._direct
+        in_pods = max(cell.workers, cell.scaled_to) > 1 or any(kill.what != JUST_PROGRAM for kill in cell.kills)
+        return self._launched if in_pods else self._direct
 
     def _run_undisturbed(self, cell: Cell) -> Path:
         if cell not in self._undisturbed:

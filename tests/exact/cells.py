@@ -237,7 +237,10 @@ def expected(cell: Cell) -> Expected:
         same,
         tuple(part.anew for part in parts if part.anew),
         any(part.stops for part in parts),
-        source.once and cell.shape != "initial-epoch" and not apart,
+        source.once
+        and cell.shape != "initial-epoch"
+        and not apart
+        and not (cell.scaled_to and cell.input == "file-shards"),
         source.unsized,
         cell.scaled_to > 0,
         source.drawn and not cell.seeded,

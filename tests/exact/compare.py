@@ -95,7 +95,7 @@ def _allowed(
     each: Difference, said: list[str], promised: Expected, told: Sequence[Mapping[str, Any]], starts_over: bool
 ) -> bool:
     """Whether somebody was told that this may differ. `starts_over`: a restart found neither copy nor backup."""
-    if promised.resized and each.what not in ALWAYS - {"count"} | {"examples"}:
+    if promised.resized and each.what not in ALWAYS - {"count"} | ({"examples"} if promised.once else set()):
         return True  # the sums over another number of workers have other roundings, and each counts its own steps
     if promised.drawn and each.what not in ALWAYS | ({"examples"} if promised.once else set()):
         return True  # each job draws an order of its own

@@ -52,7 +52,8 @@ loses some steps, and the order of the examples in that epoch may be another one
 tells it. No cell of this table lasts that long.
 
 With another number of workers the sums over the workers have other roundings, so the values differ; steps and examples
-do not.
+do not. Where files are shared out among the workers, or the program shares out its input itself, they read other
+examples up to a step: the rest of that epoch is a new sample, which the log and `resumesAt` say at the restart.
 
 ## Inputs
 

@@ -286,3 +286,30 @@ def test_the_first_iterator_begins_at_the_position_and_later_ones_at_the_start(k
 def test_what_cannot_be_skipped_or_counted() -> None:
     assert not can_skip(iter([]))
     assert examples_in_a_step(iter([]), 1) is None
+
+
+def files_of(directory: Path) -> tf.data.Dataset:
+    path = directory / "numbers"
+    path.write_text("1\n2\n")
+    return tf.data.Dataset.from_tensor_slices([str(path)]).interleave(tf.data.TextLineDataset, cycle_length=1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "has_files", "shards", "why"),
+    [
+        ("AUTO", False, False, ""),
+        ("DATA", True, False, ""),
+        ("AUTO", True, False, "the files of the input are shared out"),
+        ("FILE", True, False, "the files of the input are shared out"),
+        ("OFF", False, False, "each worker reads the whole input"),
+        ("AUTO", False, True, "the program shares out the input itself"),
+    ],
+)
+def test_what_another_number_of_workers_reads(
+    tmp_path: Path, policy: str, has_files: bool, shards: bool, why: str
+) -> None:
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = getattr(tf.data.experimental.AutoShardPolicy, policy)
+    made = files_of(tmp_path) if has_files else NUMBERS
+    made = made.shard(2, 0) if shards else made
+    assert kind_of(handler(made.batch(2).with_options(options))).shared_out == why

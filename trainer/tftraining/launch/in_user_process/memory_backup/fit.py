@@ -227,7 +227,7 @@ class Session:
     def _place(self, head: Mapping[str, Any]) -> Place | None:
         """Where this `fit` resumes from a copy or a backup with this head; None if it cannot."""
         place, then = from_head(head)
-        self._differs = False
+        self._differs = ""
         if self._steps and place.batch >= self._steps and then.steps == self._steps:
             return None
         if self._kind.at == EPOCH:
@@ -236,10 +236,13 @@ class Session:
                 return Place(place.epoch, 0, 0, 0) if place.batch == 0 else None
         elif then.workers == self._backup.workers:
             readers = self._readers_since(head)
-            self._differs = readers is None or head.get("input") != self._kind.digest
-            if self._differs and self._settings.required and place.batch:
-                return None
+            if readers is None or head.get("input") != self._kind.digest:
+                self._differs = "the input differs from that before the restart"
             place = replace(place, made=place.made + (readers or 0))
+        elif place.batch and self._kind.shared_out:
+            self._differs = f"{self._kind.shared_out}, and the number of workers is another one"
+        if self._differs and self._settings.required and place.batch:
+            return None
         now = Gang(self._backup.workers, self._steps, self._examples)
         return resume_at(place, then, now, anew=self._fit.anew)
 
@@ -321,16 +324,15 @@ class Session:
         self._inside = bool(head.get("inside")) and batch > 0 and self._kind.at == EPOCH
         self._began = float(head.get("began") or 0.0)
         if self._differs:
-            why = "the input differs from that before the restart"
-            self.copier.report.tell(resumesAt=DRAWN_ANEW, resumesAtReason=why)
-            log(f"{why}: the rest of the training sees it in another order")
+            self.copier.report.tell(resumesAt=DRAWN_ANEW, resumesAtReason=self._differs)
+            log(f"{self._differs}: the rest of the training sees it in another order")
         if head.get("trainable") not in (None, len(self._model.trainable_variables)):
             self._tell_anew("the choice of the trainable variables", "others were trained before the restart")
         self._checks = Checks(epoch, batch, self._counted(), self._steps, self._epochs())
 
     _has_chosen = False
     _place_in_input = (0, 0)
-    _differs = False  # the input from that of the copy
+    _differs = ""  # why the input is another than that of the copy
 
     def _take_stored(self) -> None:
         """Where Keras has restored a backup: take what was stored with it. Two collectives, of all members."""

@@ -45,12 +45,8 @@ _SIMPLE = frozenset(
 )
 # Those that make an iterator of an input when they come to it, perhaps several times.
 _LATE = frozenset({"RepeatDataset", "ConcatenateDataset"})
-_SOURCES = frozenset(
+_FILES = frozenset(
     {
-        "TensorSliceDataset",
-        "TensorDataset",
-        "RangeDataset",
-        "SparseTensorSliceDataset",
         "TFRecordDataset",
         "TFRecordDatasetV2",
         "TextLineDataset",
@@ -59,6 +55,7 @@ _SOURCES = frozenset(
         "FixedLengthRecordDatasetV2",
     }
 )
+_SOURCES = _FILES | {"TensorSliceDataset", "TensorDataset", "RangeDataset", "SparseTensorSliceDataset"}
 _SHUFFLE, _CACHE = "ShuffleDataset", "CacheDataset"
 _CUTS = frozenset({"TakeDataset"})  # they may end before their input does
 _FUNCTIONS = ("_map_func", "_predicate")
@@ -120,7 +117,8 @@ class Kind:
     """Where a training with this input resumes, and why not at the step ("" if it does).
 
     `drops`: each iterator shuffles anew, so those of earlier epochs have to be made again. `digest` is equal for equal
-    graphs. `orders`: the datasets that draw an order from a seed each time they are read.
+    graphs. `orders`: the datasets that draw an order from a seed each time they are read. `shared_out`: why another
+    number of workers reads other examples up to a step; "" if it does not.
     """
 
     at: str
@@ -128,6 +126,7 @@ class Kind:
     drops: bool = False
     digest: str = ""
     orders: tuple[Any, ...] = ()
+    shared_out: str = ""
 
 
 class _Unknown(Exception):
@@ -146,7 +145,22 @@ def kind_of(dataset: Any, several: bool) -> Kind:
     drawn = next((walk.drawn for walk in walks if walk.drawn), "")
     drops = any(walk.drops for walk in walks)
     orders = tuple(each for walk in walks for each in walk.orders)
-    return Kind(DRAWN_ANEW if drawn else STEP, drawn, drops, hashlib.sha256(told.encode()).hexdigest(), orders)
+    digest, shared_out = hashlib.sha256(told.encode()).hexdigest(), _shared_out(walks)
+    return Kind(DRAWN_ANEW if drawn else STEP, drawn, drops, digest, orders, shared_out)
+
+
+def _shared_out(walks: list[_Walk]) -> str:
+    """Why another number of workers reads other examples up to a step. A strategy shares out batches, or files where
+    the input reads files."""
+    if any("ShardDataset" in walk.names for walk in walks):
+        return "the program shares out the input itself"
+    policies = sys.modules["tensorflow"].data.experimental.AutoShardPolicy
+    for walk in walks:
+        if walk.policy == policies.FILE or (walk.policy == policies.AUTO and walk.names & _FILES):
+            return "the files of the input are shared out"
+        if walk.policy not in (policies.AUTO, policies.DATA):
+            return "each worker reads the whole input"
+    return ""
 
 
 def reads_any(dataset: Any, orders: tuple[Any, ...]) -> bool:
@@ -177,6 +191,8 @@ class _Walk:
         self.drawn = ""  # what is drawn anew at each start
         self.drops = False
         self.orders: list[Any] = []
+        self.names: set[str] = set()
+        self.policy = root.options().experimental_distribute.auto_shard_policy
         self._several = several
         self._below_cache = False  # a dataset that shuffles anew for each iterator is filled into a cache
         if root.options().deterministic is False:
@@ -199,6 +215,7 @@ class _Walk:
             raise _Unknown(f"{name} is not known to be reproducible")
         if _is_sloppy(name, dataset):
             raise _Unknown(f"{name} is not deterministic")
+        self.names.add(name)
         self.told.append([name, *_values(dataset)])
         for function in _functions(dataset):
             self._function(name, function, above)
@@ -228,6 +245,7 @@ class _Walk:
         """Examine the operations of a function that is called for each element."""
         graph = function.function.graph.as_graph_def()
         nodes = nodes_of(graph)
+        self.names.update(node.op for node in nodes)
         if sloppy := next((node.op for node in nodes if _may_reorder(node)), ""):
             raise _Unknown(f"a function of {name} has a {sloppy} that may not be deterministic")
         registry = sys.modules["tensorflow.python.framework.op_def_registry"]
