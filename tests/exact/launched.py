@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.exact.cells import JUST_PROGRAM, POD, Cell, Kill
+from tests.exact.cells import JUST_PROGRAM, POD, Cell
 from tests.exact.direct import PROGRAM, SHM, environment
 from tests.support.launchers.gang import LocalGang
 from tests.support.ports import free_ports
@@ -51,20 +51,24 @@ class Gang(LocalGang):
     def replace_pods(self, cell: Cell, memory: Path, patience: float) -> None:
         """Until all launchers have ended: end the pods of the members whose kills ask for it, and start others."""
         due = {number: kill for number, kill in enumerate(cell.kills) if kill.what != JUST_PROGRAM}
+        ending: set[str] = set()
 
         def ended() -> bool:
             for number in [each for each in due if (self.directory / f"killed-{each}").exists()]:
-                self._replace_pod(due.pop(number), memory)
+                kill = due.pop(number)
+                ending.add(name := self.names[kill.member])
+                self.launchers[name].send_signal(signal.SIGKILL if kill.what == POD else signal.SIGTERM)
+            for name in [each for each in ending if self.launchers[each].poll() is not None]:
+                ending.remove(name)
+                self._start_again(name, memory)
             return all(launcher.poll() is not None for launcher in self.launchers.values())
 
         self.wait_for(ended, patience)
 
-    def _replace_pod(self, kill: Kill, memory: Path) -> None:
-        name = self.names[kill.member]
-        launcher = self.launchers[name]
-        launcher.send_signal(signal.SIGKILL if kill.what == POD else signal.SIGTERM)
-        if launcher.wait(ROUND_SECONDS) == 0:
-            return  # it has ended its training before
+    def _start_again(self, name: str, memory: Path) -> None:
+        """Start the launcher of a new pod, without the copies of the one before."""
+        if self.launchers[name].returncode == 0:
+            return  # the training has ended before
         for left in memory.glob(f"*-{name}"):
             shutil.rmtree(left)
         self.start(name)
