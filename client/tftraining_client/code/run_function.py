@@ -46,7 +46,7 @@ def install(requirements: str) -> None:
     image = "".join(f"{name}=={version}\n" for name, version in sorted(installed().items()))
     key = hashlib.sha256(f"{requirements}\n{image}\n{sys.version}".encode()).hexdigest()[:16]
     place = Path(tempfile.gettempdir()) / f"tftraining-packages-{key}"
-    if not place.exists():
+    if not is_own(place):
         part = place.with_name(f"{place.name}.{os.getpid()}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700)
@@ -54,6 +54,10 @@ def install(requirements: str) -> None:
             (part / "constraints.txt").write_text(image, "utf-8")
             run_pip(part, requirements)
             part.rename(place)
+        except OSError:
+            # Another worker of this machine has been faster; a directory of another user is not trusted.
+            if not is_own(place):
+                raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
     for directory in sorted(place.glob("**/python*/*-packages")):
@@ -61,6 +65,11 @@ def install(requirements: str) -> None:
         # For the Pythons that the function starts.
         others = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
         os.environ["PYTHONPATH"] = os.pathsep.join([*others, str(directory)])
+
+
+def is_own(directory: Path) -> bool:
+    """Whether it is of this user: the place for temporary files of a machine belongs to all its users."""
+    return directory.is_dir() and not directory.is_symlink() and directory.stat().st_uid == os.getuid()
 
 
 def installed() -> dict[str, str]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,17 @@ def test_packages_are_installed_once_a_container(index: Path, tmp_path: Path) ->
     shutil.rmtree(index)
     again = run(files, tmp_path)
     assert (again.stdout, again.stderr) == (first.stdout, "")
+
+
+def test_the_workers_of_one_machine_install_at_once(index: Path, tmp_path: Path) -> None:
+    files = function_files(uses_package, (), {}, ["tiny_wheel"])
+    places = [tmp_path / "one", tmp_path / "other"]
+    for each in places:
+        each.mkdir()
+    with ThreadPoolExecutor() as threads:
+        both = list(threads.map(functools.partial(run, files), places))
+    assert [each.stdout for each in both] == ["7 b'7\\n'\n"] * 2, [each.stderr for each in both]
+    assert len(list((tmp_path / "tmp").iterdir())) == 1
 
 
 @pytest.mark.slow_fault
