@@ -182,7 +182,7 @@ def test_the_same_exception_again_and_again_ends_the_run(tmp_path: Path) -> None
         log = run.log
     found = re.search(r"^digits: Failed after ([\d.]+) s: SameFailure: worker-1: ValueError: boom; the same", log, re.M)
     assert found, log
-    assert float(found[1]) > 60
+    assert float(found[1]) < 60  # no wait between these failures, as on a cluster
     assert log.count("Traceback") < 10
 
 
