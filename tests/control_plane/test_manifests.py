@@ -11,12 +11,12 @@ import yaml
 from testbed import binaries, release_files
 from testbed.shell import LabError
 from tests.support.client.pod_fields import fields_of
-from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.apiserver import ControlPlane, WriteRefused
 from tests.support.control_plane.jobs import wait_until
 from tests.support.page_commands import blocks
 from tests.support.repository import REPOSITORY
 from tests.unit.docs.test_paths import PAGES
-from tftraining_client.validation.pod_template import FILE
+from tftraining_client.validation.pod_template import FILE, STRICT, UNDESCRIBED
 
 EXAMPLES = sorted((REPOSITORY / "examples").rglob("*.yaml"))
 # Kinds of others: the module that has the definition, and its file there.
@@ -29,6 +29,8 @@ OF_OTHERS = {
 }
 WITHOUT_DEFINITION = {"HelmRelease"}  # the Go module proxy does not have helm-controller: docs/support.md says so
 Manifest = dict[str, Any]
+FIELDS = json.loads((REPOSITORY / "client" / "tftraining_client" / "validation" / FILE).read_text())
+REQUIRED = {kind: [name for name, of in fields.items() if of.endswith("!")] for kind, fields in FIELDS.items()}
 
 
 def versions(plane: ControlPlane, file: Path) -> dict[tuple[str, str], str]:
@@ -110,10 +112,40 @@ def test_the_definitions_of_others_take_their_manifests() -> None:
             dry_run(plane, [workflow])
 
 
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [(kind, field) for kind in sorted(STRICT) for field in (*REQUIRED[kind], *UNDESCRIBED.get(kind, ()))],
+)
+def test_the_api_server_refuses_a_pod_without_what_we_require(
+    control_plane: ControlPlane, namespace: str, kind: str, field: str
+) -> None:
+    source = {"configMap": {"name": "a", "items": [{"key": "a", "path": "b"}]}}
+    container: Manifest = {"name": "a", "image": "x", "env": [{"name": "A"}], "ports": [{"containerPort": 80}]}
+    container["volumeMounts"] = [{"name": "a", "mountPath": "/a"}]
+    spec: Manifest = {"containers": [container], "volumes": [{"name": "a", **source}]}
+    objects: dict[str, Manifest] = {
+        "PodSpec": spec,
+        "Container": container,
+        "EnvVar": container["env"][0],
+        "ContainerPort": container["ports"][0],
+        "VolumeMount": container["volumeMounts"][0],
+        "Volume": spec["volumes"][0],
+        "KeyToPath": spec["volumes"][0]["configMap"]["items"][0],
+    }
+
+    def create() -> None:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": spec}
+        control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+
+    create()
+    del objects[kind][field]
+    with pytest.raises(WriteRefused, match=rf"{field}.*Required value"):
+        create()
+
+
 def test_the_fields_of_a_pod_are_those_of_the_api_server(control_plane: ControlPlane) -> None:
-    ours = json.loads((REPOSITORY / "client" / "tftraining_client" / "validation" / FILE).read_text())
     for kind, fields in fields_of(control_plane.request("GET", "/openapi/v3/api/v1")).items():
-        lacking = {name: type_ for name, type_ in fields.items() if ours.get(kind, {}).get(name) != type_}
+        lacking = {name: type_ for name, type_ in fields.items() if FIELDS.get(kind, {}).get(name) != type_}
         assert not lacking, f"{kind} of {FILE} lacks {lacking}"
 
 

@@ -17,6 +17,11 @@ Json = dict[str, Any]
 FILE = "pod-fields.json"
 MISSPELT = 0.75  # similarity; of imgae and image 0.8
 ROLES = "replicaSpecs"
+# Objects whose required fields every API server asks for. Of others it takes some with their zero, such as `value` of
+# a header, although its description says that they are required.
+STRICT = frozenset({"Container", "ContainerPort", "EnvVar", "KeyToPath", "PodSpec", "Volume", "VolumeMount"})
+# The description leaves it out for the sake of other kinds; no pod is created without it.
+UNDESCRIBED = {"Container": ("image",)}
 _WORDS = {"string": "a string: put it in quotes", "integer": "a number", "boolean": "true or false"}
 
 
@@ -52,10 +57,13 @@ def template_findings(job: Json) -> list[Finding]:
             found += _findings(role.get("template"), "PodTemplateSpec", f"spec.{ROLES}.{name}.template")
     storage = spec.get("storage")
     volume = storage.get("volume") if isinstance(storage, dict) else None
-    return found + list(_findings(volume, "Volume", "spec.storage.volume"))
+    # The operator names the volume.
+    named = {"name": "", **volume} if isinstance(volume, dict) else volume
+    return found + list(_findings(named, "Volume", "spec.storage.volume"))
 
 
 def _findings(value: Any, kind: str, at: str) -> Iterator[Finding]:
+    kind = kind.rstrip("!")
     if value is None or kind == "any":
         return
     if kind.startswith("["):
@@ -75,6 +83,7 @@ def _object(value: Any, kind: str, at: str) -> Iterator[Finding]:
         yield Finding(at, "must be an object", certain=True)
         return
     known = _fields().get(kind, {})
+    yield from _missing(value, kind, known, at)
     for name, item in value.items():
         if kind.startswith("{"):
             yield from _findings(item, kind[1:-1], f"{at}[{name}]")
@@ -82,6 +91,15 @@ def _object(value: Any, kind: str, at: str) -> Iterator[Finding]:
             yield from _findings(item, known[name], f"{at}.{name}")
         else:
             yield _unknown(str(name), list(known), at)
+
+
+def _missing(value: Json, kind: str, known: dict[str, str], at: str) -> Iterator[Finding]:
+    required = [name for name, type_ in known.items() if type_.endswith("!")]
+    for name in (*required, *UNDESCRIBED.get(kind, ())):
+        # A name that is misspelt is told of as such.
+        written = [each for each in value if each not in known]
+        if value.get(name) is None and nearest(name, written, MISSPELT) is None:
+            yield Finding(f"{at}.{name}", "Required value", certain=kind in STRICT)
 
 
 def _unknown(name: str, known: list[str], at: str) -> Finding:

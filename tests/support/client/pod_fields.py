@@ -7,14 +7,18 @@ ROOTS = ("io.k8s.api.core.v1.PodTemplateSpec", "io.k8s.api.core.v1.Volume")
 
 
 def fields_of(document: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """The type of each field, by the name of its object: `Container: {args: [string], resources: Resource…}`."""
+    """The type of each field, by the name of its object: `Container: {args: [string], name: string!, …}`; with a "!"
+    for a field that must be there."""
     schemas = document["components"]["schemas"]
     found: dict[str, dict[str, str]] = {}
     waiting = list(ROOTS)
     while waiting:
         name = waiting.pop()
         properties = schemas[name].get("properties", {})
-        types = {field: _type(schema, schemas, waiting) for field, schema in properties.items()}
+        needed = schemas[name].get("required", ())
+        types = {
+            field: _type(schema, schemas, waiting) + "!" * (field in needed) for field, schema in properties.items()
+        }
         found[_short(name)] = types
         waiting = [each for each in waiting if _short(each) not in found]
     return found
