@@ -277,10 +277,12 @@ def test_what_cannot_be_submitted_leaves_nothing_behind(
     assert config_maps(control_plane, namespace) == {} and client.list() == []
 
 
+@pytest.mark.usefixtures("garbage_collection")
 def test_the_same_code_again_does_not_depend_on_the_config_map_of_a_deleted_job(
     client: Client, control_plane: ControlPlane, namespace: str, program: Path, manifest: Path
 ) -> None:
-    """Garbage collection, which other tests start, may remove the first job's ConfigMap at any moment, or never."""
+    """Garbage collection, without which the pods of the session's operator would stay, may remove the first job's
+    ConfigMap at any moment."""
     first = client.submit(manifest, code=program)
     with pytest.raises(UserError, match="already exists"):
         client.submit(manifest, code=program)
