@@ -32,7 +32,7 @@ ASSUMED = frozenset(
         *("apt-config", "apt-get"),
         *("bash", "dirname", "env", "expand", "grep", "id", "mkdir", "mktemp", "rm", "rmdir", "sed", "sh", "sleep"),
         *("tar", "touch"),
-        *("flock", "mount", "pivot_root", "prlimit", "setpriv", "umount", "unshare"),  # util-linux and mount
+        *("flock", "mount", "pivot_root", "prlimit", "setpriv", "setsid", "umount", "unshare"),  # util-linux and mount
     }
 )
 POLICY = Path("/usr/sbin/policy-rc.d")

@@ -14,6 +14,7 @@ import pathspec
 from tftraining_client.code.secret_files import is_secret
 
 GITIGNORE, OWN = ".gitignore", ".tftjignore"
+PROGRAM = "git"  # it may be missing: then only its files count
 GIT_SECONDS = 10.0
 # Never part of a program. A virtual environment is recognised by its pyvenv.cfg.
 ALWAYS = frozenset({".git", ".hg", ".svn", "__pycache__", ".ipynb_checkpoints", ".DS_Store", ".venv", OWN})
@@ -94,7 +95,7 @@ def _private_files(root: Path, top: Path) -> list[Path]:
 def _git(directory: Path, *arguments: str) -> str:
     """What git says; "" where it is not installed, or says nothing."""
     try:
-        command = ["git", "-C", str(directory), *arguments]
+        command = [PROGRAM, "-C", str(directory), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=GIT_SECONDS, check=False)
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return ""
