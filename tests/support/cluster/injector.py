@@ -59,7 +59,7 @@ def webhook(address: str, answer: Callable[[Manifest], Manifest], folder: Path) 
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
             review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": answer(request)}
             body = json.dumps(review).encode()
-            with suppress(ConnectionError):  # the API server waits no longer
+            with suppress(ConnectionError, ssl.SSLError):  # the API server waits no longer
                 self.send_response(200)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
