@@ -62,7 +62,7 @@ def routes_to_pods(kube: Kube) -> Iterator[None]:
     with ExitStack() as stack:
         for member in members:
             route = [member.pods, "via", member.address]
-            run(["ip", "route", "add", *route])
+            run(["ip", "route", "replace", *route])  # a campaign that was killed has left its own
             stack.callback(run, ["ip", "route", "del", *route])
         yield
 
