@@ -6,7 +6,7 @@ from tftraining_api.model.next_restart import NOT_REPRODUCIBLE, RESUMES_AT
 
 ALARM = re.compile(
     r"TrainsAlone|trained without the other members|NoStep\b|NoProgress|a thread of it still runs"
-    r"|outside the job's storage|cannot tell |progress reports stopped"
+    r"|outside the job's storage|cannot tell |progress reports stopped|LogEpochs begins anew"
 )
 
 

@@ -23,6 +23,13 @@ class Part:
     model: Any
     params: dict[str, Any]
 
+    def get_state(self) -> dict[str, Any]:
+        """What a restart goes on with: nothing, for what a part keeps belongs to one start of the program."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what `get_state` has returned."""
+
 
 class LogEpochs(Part):
     """Records each epoch of a training with `fit` in the training log. List it after BackupAndRestore.
