@@ -120,19 +120,7 @@ class AsyncClient:
             if (submission.job.get("metadata") or {}).get("name") != replaces.name or replaces.namespace != namespace:
                 raise UserError(f"the manifest is of another job than {replaces.name} in {replaces.namespace}")
             submission = in_place_of(submission, replaces.raw)
-
-        async def send(checked: Manifest, package: "Package") -> None:
-            from tftraining_client.cluster.code_upload import upload  # noqa: PLC0415  only for large programs
-
-            await upload(
-                connection.api,
-                Job.of(checked),
-                package,
-                self._notify,
-                progress,
-                partial(self._pod_watches, connection, namespace),
-            )
-
+        send = partial(self._upload, connection, progress)
         room = partial(self._make_room, replaces) if replaces is not None else None
         with _translated(connection):
             return Job.of(await create(connection.api, namespace, submission, dry_run, send, room))
@@ -337,6 +325,16 @@ class AsyncClient:
                 f"job {name} has ended ({job.phase}): `tftj submit --replace -f FILE` resumes from its backup"
             )
         return job
+
+    async def _upload(
+        self, connection: Connection, progress: Callable[[int, int], None], checked: Manifest, package: "Package"
+    ) -> None:
+        """Bring a large program into the storage of a job that the API server has checked."""
+        from tftraining_client.cluster.code_upload import upload  # noqa: PLC0415  only for large programs
+
+        job = Job.of(checked)
+        watches = partial(self._pod_watches, connection, job.namespace)
+        await upload(connection.api, job, package, self._notify, progress, watches)
 
     async def _delete(self, job: Job) -> None:
         """Delete this job, and not a later one of the name."""
