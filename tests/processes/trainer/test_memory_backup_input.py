@@ -301,7 +301,7 @@ def files_of(directory: Path) -> tf.data.Dataset:
         ("DATA", True, False, ""),
         ("AUTO", True, False, "the files of the input are shared out"),
         ("FILE", True, False, "the files of the input are shared out"),
-        ("OFF", False, False, "each worker reads the whole input"),
+        ("OFF", False, False, "the program shares out the input itself"),
         ("AUTO", False, True, "the program shares out the input itself"),
     ],
 )
@@ -313,3 +313,9 @@ def test_what_another_number_of_workers_reads(
     made = files_of(tmp_path) if has_files else NUMBERS
     made = made.shard(2, 0) if shards else made
     assert kind_of(handler(made.batch(2).with_options(options))).shared_out == why
+
+
+def test_an_input_that_a_function_makes_for_each_worker_is_shared_out_by_the_program() -> None:
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    made = strategy.distribute_datasets_from_function(lambda _: NUMBERS.batch(2))
+    assert input_kind.kind_of(made, False).shared_out == input_kind.BY_PROGRAM

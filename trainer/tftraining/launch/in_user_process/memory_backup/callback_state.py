@@ -150,7 +150,7 @@ class CallbackStates:
 
 @contextmanager
 def keeping_rows(callbacks: Any) -> Iterator[None]:
-    """While the callbacks of a `fit` begin that trains nothing: CSVLogger of Keras 3 empties its file at once."""
+    """Let the callbacks of a `fit` that trains nothing begin: CSVLogger of Keras 3 would empty its file at once."""
     everyone = getattr(callbacks, "callbacks", ())
     loggers = [each for each in everyone if any(cls.__name__ == "CSVLogger" for cls in type(each).__mro__)]
     before = [(each, getattr(each, "append", None), getattr(each, "append_header", None)) for each in loggers]

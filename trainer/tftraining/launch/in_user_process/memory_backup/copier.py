@@ -392,7 +392,7 @@ class Copier:
         extra = self._newest != step and (loss is None or math.isfinite(loss))
         if extra:
             self._prepare_alone()
-        if self._has_gathered(step) and extra:
+        if self._gather_at_stop(step) and extra:  # all members gather, also those that write no copy
             self._try_to_write(step, where)
             self._tell_copy(step, begin)
         self._request.hold()
@@ -400,8 +400,8 @@ class Copier:
             self._slots.reuse()
         self._measured.start(time.monotonic(), step)
 
-    def _has_gathered(self, step: int) -> bool:
-        """Whether a copy made now has what a member without one of its own needs."""
+    def _gather_at_stop(self, step: int) -> bool:
+        """Gather what each member has of its own; whether a copy made now has what a member without one needs."""
         if self._last == step or self._state is None or not self._state.gathers():
             return True
         if self._judged:  # by all members, so all of them have what they sum up

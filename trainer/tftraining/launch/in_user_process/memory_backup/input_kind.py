@@ -109,6 +109,7 @@ RANDOM = frozenset(
         "RandomPoissonV2",
     }
 )
+BY_PROGRAM = "the program shares out the input itself"
 _DIGESTED = 1 << 16  # elements of a tensor: of a larger one so many are compared
 
 
@@ -145,21 +146,20 @@ def kind_of(dataset: Any, several: bool) -> Kind:
     drawn = next((walk.drawn for walk in walks if walk.drawn), "")
     drops = any(walk.drops for walk in walks)
     orders = tuple(each for walk in walks for each in walk.orders)
-    digest, shared_out = hashlib.sha256(told.encode()).hexdigest(), _shared_out(walks)
+    by_function = isinstance(getattr(dataset, "_datasets", None), list)
+    digest, shared_out = hashlib.sha256(told.encode()).hexdigest(), BY_PROGRAM if by_function else _shared_out(walks)
     return Kind(DRAWN_ANEW if drawn else STEP, drawn, drops, digest, orders, shared_out)
 
 
 def _shared_out(walks: list[_Walk]) -> str:
     """Why another number of workers reads other examples up to a step. A strategy shares out batches, or files where
-    the input reads files."""
-    if any("ShardDataset" in walk.names for walk in walks):
-        return "the program shares out the input itself"
+    the input reads files; with any other policy the program does it."""
     policies = sys.modules["tensorflow"].data.experimental.AutoShardPolicy
     for walk in walks:
+        if "ShardDataset" in walk.names or walk.policy not in (policies.AUTO, policies.DATA, policies.FILE):
+            return BY_PROGRAM
         if walk.policy == policies.FILE or (walk.policy == policies.AUTO and walk.names & _FILES):
             return "the files of the input are shared out"
-        if walk.policy not in (policies.AUTO, policies.DATA):
-            return "each worker reads the whole input"
     return ""
 
 
