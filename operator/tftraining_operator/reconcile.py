@@ -33,9 +33,9 @@ from tftraining_operator.cluster.storage_use import StorageUsers
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, QuotaHold, Refusal
-from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of, told
 from tftraining_operator.plan.look_first import must_look
+from tftraining_operator.plan.refused_writes import judge, reworded
 from tftraining_operator.plan.status_writes import (
     KERAS,
     Path,

@@ -24,7 +24,7 @@ from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.kubelet_warning import with_kubelet_warning
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.observed import ATTEMPT, Child, Observed, owned_by, parse_pod, pods_of
-from tftraining_operator.plan.creation_errors import EARLIER, KEY_GONE
+from tftraining_operator.plan.refused_writes import EARLIER, KEY_GONE
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 
 logger = logging.getLogger(__name__)

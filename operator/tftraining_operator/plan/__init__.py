@@ -38,8 +38,7 @@ The files, in the order in which to read them
     auxiliary_objects             the Secret, the NetworkPolicy and the PodGroup beside the pods
     kueue_pods, kueue_successors  pods that Kueue holds by a finalizer, and the names of their successors
     look_first                    steps that wait for a look at the API server itself
-    creation_errors, refused_writes
-                                  writes that the API server refuses
+    refused_writes                writes that the API server refuses
     unreadable                    jobs that another version of the operator has written
     status_writes                 which changes of the status may be written later
     messages                      restarts in words

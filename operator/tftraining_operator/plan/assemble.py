@@ -20,7 +20,6 @@ from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Refusal
 from tftraining_operator.plan.auxiliary_objects import with_secret
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.creation_errors import only_one
 from tftraining_operator.plan.gang import count, is_done
 from tftraining_operator.plan.gang_quota import LOOK_AGAIN, WAITING_FOR_QUOTA, asked_quota, without_pods
 from tftraining_operator.plan.incident import ASKED_FOR
@@ -37,6 +36,7 @@ from tftraining_operator.plan.readiness import (
     why_incomplete,
     why_no_evaluator,
 )
+from tftraining_operator.plan.refused_writes import CREATION_REFUSED, only_one
 from tftraining_operator.plan.restart_policy import restart_due
 from tftraining_operator.plan.resumption import with_place
 from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
@@ -186,7 +186,7 @@ def _short_of(context: Context, draft: Draft) -> Status:
         message = f"{silent[0].label}: {silent[0].waiting}"
         return msgspec.structs.replace(draft.status, reason="NodeNotReady", message=message)
     reason, message = why_incomplete(draft.gang, context.observed, context.now)
-    if reason not in ("PodsNotReady", "CreationRefused", WAITING_FOR_QUOTA):
+    if reason not in ("PodsNotReady", CREATION_REFUSED, WAITING_FOR_QUOTA):
         return draft.status
     return msgspec.structs.replace(draft.status, message=f"{draft.gang.ready} replicas training; {message}")
 
@@ -224,6 +224,6 @@ def _events(old: Status, new: Status, report: Report | None) -> tuple[Event, ...
         events.append(Event("Normal", "Training", f"{new.ready} replicas {what_runs(report)}{again}"))
     is_news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
     late = is_late(new.message) and not is_late(old.message)
-    if late or (new.reason in ("CreationRefused", "PodsNotReady", STORAGE_IN_USE, WAITING_FOR_QUOTA) and is_news):
+    if late or (new.reason in (CREATION_REFUSED, "PodsNotReady", STORAGE_IN_USE, WAITING_FOR_QUOTA) and is_news):
         events.append(Event("Warning", new.reason or "Stopping", new.message or ""))
     return tuple(events)

@@ -12,7 +12,7 @@ from tftraining.launch.roles import RESIZABLE_ROLES, is_outside_gang
 from tftraining_api.model.names import Replica
 from tftraining_api.model.status import Counts
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.creation_errors import is_by_quota
+from tftraining_operator.plan.refused_writes import is_by_quota
 from tftraining_operator.plan.restart_policy import restart_due
 from tftraining_operator.plan.step import QuotaAsk
 

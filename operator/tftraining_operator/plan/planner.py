@@ -18,7 +18,6 @@ from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.auxiliary_objects import plan_auxiliary_objects, split_missing_secret
 from tftraining_operator.plan.clean_pods import clean_pods
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.creation_errors import reject_pod_template
 from tftraining_operator.plan.deadlines import admitted_since, check_deadlines
 from tftraining_operator.plan.end import reject_spec
 from tftraining_operator.plan.evaluator import replace_evaluator
@@ -35,8 +34,12 @@ from tftraining_operator.plan.memory_backup import (
     warn_of_input,
 )
 from tftraining_operator.plan.node_loss import mark_lost_nodes
-from tftraining_operator.plan.refused_writes import CONDITION as CHANGE_REFUSED
-from tftraining_operator.plan.refused_writes import hold_refused_writes, without_earlier_words
+from tftraining_operator.plan.refused_writes import (
+    CHANGE_REFUSED,
+    hold_refused_writes,
+    reject_pod_template,
+    without_earlier_words,
+)
 from tftraining_operator.plan.restart import restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
 from tftraining_operator.plan.shared_storage import STORAGE_SHARED, warn_of_shared_storage

@@ -4,9 +4,9 @@ import re
 from datetime import datetime, timedelta
 
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
-from tftraining_operator.plan.creation_errors import EARLIER
 from tftraining_operator.plan.gang import Gang, finished
 from tftraining_operator.plan.gang_quota import WAITING_FOR_QUOTA
+from tftraining_operator.plan.refused_writes import CREATION_REFUSED, EARLIER, in_words
 from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
 
 # Claims are bound, volumes and the network of a pod are ready within a few seconds; only later does the status say so.
@@ -49,7 +49,7 @@ def _why_held(gang: Gang, observed: Observed) -> tuple[str, str] | None:
     if observed.quota is not None and not gang.stale:
         return WAITING_FOR_QUOTA, observed.quota.message
     refusal = observed.refusal
-    return ("CreationRefused", f"{refusal.child}: {refusal.message}") if refusal is not None else None
+    return (CREATION_REFUSED, in_words(refusal)) if refusal is not None else None
 
 
 def cause(message: str | None) -> str:
@@ -81,7 +81,7 @@ def why_no_evaluator(gang: Gang, observed: Observed) -> str:
     """What keeps the evaluator from starting, as an addition to the message of a gang that trains; "" if nothing
     does."""
     if gang.missing_evaluators and observed.refusal is not None:
-        return f"; {observed.refusal.child}: {observed.refusal.message}"
+        return f"; {in_words(observed.refusal)}"
     return next((f"; {pod.label}: {pod.waiting}" for pod in gang.evaluators if pod.waiting), "")
 
 

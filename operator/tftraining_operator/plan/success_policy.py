@@ -19,6 +19,7 @@ from tftraining_operator.plan.gang import Gang, count, finished
 from tftraining_operator.plan.incident import log_tail
 from tftraining_operator.plan.launcher_report import merged, present_pod, with_reported
 from tftraining_operator.plan.readiness import why_not_started
+from tftraining_operator.plan.refused_writes import in_words
 
 
 def check_success(context: Context, draft: Draft) -> Draft:
@@ -114,7 +115,7 @@ def _why_missing(context: Context, gang: Gang) -> str:
     """What keeps a pod from starting, or from being created: the launchers know only which member is missing."""
     refusal = context.observed.refusal
     if gang.missing and refusal is not None:
-        return f"; {refusal.child}: {refusal.message}"
+        return f"; {in_words(refusal)}"
     found = ((pod.label, why_not_started(pod, context.now)) for pod in gang.pods if not pod.ready)
     return next((f"; {label}: {why}" for label, why in found if why), "")
 

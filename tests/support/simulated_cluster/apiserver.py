@@ -15,7 +15,7 @@ from tftraining_api.model.job import patched_conditions, replaced_status
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Condition, Status
 from tftraining_operator.cluster.child_store import ChildStore
-from tftraining_operator.plan.creation_errors import KEY_GONE
+from tftraining_operator.plan.refused_writes import KEY_GONE
 
 START = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 DONE = ("Succeeded", "Failed")

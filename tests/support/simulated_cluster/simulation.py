@@ -37,8 +37,8 @@ from tftraining_operator.model.observed import (
     parse_child,
     pods_of,
 )
-from tftraining_operator.plan.creation_errors import judge, reworded
 from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.refused_writes import judge, reworded
 from tftraining_operator.plan.status_writes import can_wait
 from tftraining_operator.plan.step import Event, Step
 

@@ -32,7 +32,7 @@ from tftraining_operator.cluster.launcher_reports import (
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.plan.creation_errors import KEY_GONE
+from tftraining_operator.plan.refused_writes import KEY_GONE
 from tftraining_operator.plan.step import Step
 
 KEY = Key("ns", "job")

@@ -20,7 +20,7 @@ from tftraining_operator.cluster.quotas import (
     room_of,
 )
 from tftraining_operator.model.observed import Refusal
-from tftraining_operator.plan.creation_errors import judge
+from tftraining_operator.plan.refused_writes import judge
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 EVERYWHERE = f"/api/v1/{KIND}"

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, listing, pod, serving
-from tests.unit.operator.cluster.test_creation_errors import JOB, NOW, OWN
+from tests.unit.operator.cluster.test_refused_creations import JOB, NOW, OWN
 from tftraining_api.kube.api import ApiError
 from tftraining_api.model.job import Job, dump_status
 from tftraining_api.model.names import ANNOTATION_GANG, Key
@@ -27,8 +27,8 @@ from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.observed import Observed
-from tftraining_operator.plan.creation_errors import judge
 from tftraining_operator.plan.planner import plan
+from tftraining_operator.plan.refused_writes import judge
 from tftraining_operator.plan.status_writes import longest_delay
 from tftraining_operator.plan.step import Planner, PodDeletion, Step
 from tftraining_operator.reconcile import Dependencies, Reconciler

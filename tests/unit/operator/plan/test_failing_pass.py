@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.unit.operator.cluster.test_creation_errors import NOW
+from tests.unit.operator.cluster.test_refused_creations import NOW
 from tftraining_api.model.status import Condition, Status
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of
 

@@ -10,8 +10,8 @@ from tests.support.simulated_cluster.apiserver import stamp
 from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.job import parse_job
-from tftraining_operator.plan.creation_errors import EARLIER, LONGEST, judge
 from tftraining_operator.plan.readiness import LATE
+from tftraining_operator.plan.refused_writes import EARLIER, LONGEST, judge
 
 SECOND = "the-second-job"
 WAITING = "waiting for the deletion of objects of an earlier job of this name:"

@@ -13,7 +13,7 @@ from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import NOT_OWNED, UNLABELLED, Children, _conflict, _labelled_again
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.write_refused import WriteRefused
-from tftraining_operator.plan.creation_errors import EARLIER, judge
+from tftraining_operator.plan.refused_writes import EARLIER, judge
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, Step
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
