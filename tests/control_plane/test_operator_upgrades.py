@@ -266,7 +266,7 @@ FULL_STATUS: dict[str, Any] = {
     },
     "lastRestart": {"time": TIME, "downSeconds": 1.5, "lostSteps": 5, "resumedFrom": "Memory", "exception": "E"},
     "progress": {
-        "step": 5, "checkpoint": 3, "updatedTime": TIME, "fit": 2, "backupReason": "r",
+        "step": 5, "checkpoint": 3, "updatedTime": TIME, "fit": 2, "totalSteps": 9, "backupReason": "r",
         "backup": {"step": 4, "bytes": 8},
     },
     "history": {"startTime": TIME, "steps": [1], "seconds": [0.5]},
@@ -321,7 +321,8 @@ def tell_everything(launcher: ChiefLauncher, step: int) -> None:
         lastRestart={"time": TIME, "member": "worker-1", "exitCode": 1, "reason": "Error", "exception": "E: e",
                      "downSeconds": 1.5, "resumedFromStep": 4, "resumedFrom": "Memory", "lostSteps": 5},
         failure={"member": "worker-1", "exitCode": 1, "reason": "Error", "logTail": "last"},
-        progress={"step": step, "checkpoint": 3, "updatedTime": TIME, "epoch": 1, "epochs": 9, "fit": 2},
+        progress={"step": step, "checkpoint": 3, "updatedTime": TIME, "epoch": 1, "epochs": 9, "fit": 2,
+                  "totalSteps": step + 9},
         backup={"step": 90, "time": TIME, "bytes": 8, "where": "Memory", "on": True, "resumesAt": "Epoch",
                 "resumesAtReason": "the input is a generator"},
         history={"startTime": TIME, "steps": [1], "epochs": [1], "seconds": [0.5], "metrics": {"loss": [1.0]}},

@@ -143,7 +143,8 @@ class Backup(Frozen, frozen=True):
 
 class Progress(Frozen, frozen=True):
     """The training's progress. `backup_reason` tells why there are no backups in memory, or why a restart
-    does not resume exactly at the step. `fit` is the number of the program's `fit` to which epochs and steps belong."""
+    does not resume exactly at the step. `fit` is the number of the program's `fit` to which epochs and steps belong;
+    `total_steps` counts those of its earlier ones, too."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -157,6 +158,7 @@ class Progress(Frozen, frozen=True):
     backup: Backup | None = None
     backup_reason: str | None = None
     fit: int | None = None
+    total_steps: int | None = None
 
 
 class RestartMark(Frozen, frozen=True):

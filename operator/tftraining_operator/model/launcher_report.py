@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import msgspec
 
 from tftraining.launch import history as series
+from tftraining.launch.progress import Snapshot
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.next_restart import RESUMES_AT
 from tftraining_api.model.spec import Frozen
@@ -101,8 +102,9 @@ class ReportedFailure(Frozen, frozen=True):
 
 class ReportedProgress(Frozen, frozen=True):
     """The training's progress. `first_epoch` and `first_step` are the progress at the start of the programs;
-    `checkpoint` is the step of the newest known checkpoint, `fit` the number of the present `fit`; older launchers tell
-    none."""
+    `checkpoint` is the step of the newest known checkpoint, `fit` the number of the present `fit`. `total_steps` and
+    `first_total_steps` count those of the program's earlier `fit`s, too, of which these programs made `made_before`
+    before the one that resumed. Older launchers tell none of these."""
 
     epoch: Count | None = None
     epochs: Count | None = None
@@ -115,6 +117,9 @@ class ReportedProgress(Frozen, frozen=True):
     metrics: dict[str, float | None] = msgspec.field(default_factory=dict)
     updated_time: Time | None = None
     fit: Count | None = None
+    total_steps: Count | None = None
+    first_total_steps: Count | None = None
+    made_before: Count = 0
 
     def progress(self) -> Progress:
         """The progress as a field of the status, without metrics that are not finite (NaN)."""
@@ -132,6 +137,15 @@ class ReportedProgress(Frozen, frozen=True):
             updated_time=self.updated_time,
             display=self._display(),
             fit=self.fit or None,
+            total_steps=self.total_steps,
+        )
+
+    def first(self) -> Snapshot:
+        """Where these programs resumed."""
+        return Snapshot(
+            first_step=self.first_total_steps,
+            first_fit_start=(self.first_total_steps or 0) - (self.first_step or 0),
+            made_before=self.made_before,
         )
 
     def _display(self) -> str | None:

@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining.launch.progress import lost_steps
 from tftraining_api.model.status import LastRestart, Progress, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedProgress
@@ -34,9 +35,7 @@ def with_place(status: Status, before: Progress | None, report: Report | None, n
         return status
     last = status.latest_restart
     if last is not None and not last.alone and (_is_open(last) or _resumes_later(last, began)):
-        # How far the earlier pods were is not known any more when a later `fit` resumes.
-        lost = msgspec.structs.replace(last, lost_steps=None, lost_seconds=None)
-        last = _with_lost(_at(last, began), before, began) if _is_open(last) else _at(lost, began)
+        last = _with_lost(_at(last, began), before, began) if _is_open(last) else _with_less_lost(last, began)
         return _with_resumed(msgspec.structs.replace(status, last_restart=last), last, "", now)
     if last is None and status.attempt > 1:
         return _after_suspension(status, before, began, now)
@@ -103,12 +102,31 @@ def _at(last: LastRestart, began: ReportedProgress) -> LastRestart:
 
 def _with_lost(last: LastRestart, before: Progress | None, began: ReportedProgress) -> LastRestart:
     """The record with the steps between the earlier pods' last reported one and the first of the new pods. Each `fit`
-    counts its own: those of two are not compared."""
-    if before is None or before.step is None or began.first_step is None or other_fit(before.fit, began.fit):
+    counts its own: without the steps of all, those of two are not compared."""
+    if before is None or before.step is None or began.first_step is None:
         return last
-    steps, rate = max(0, before.step - began.first_step), before.steps_per_second
-    seconds = round(steps / rate, 2) if rate else None
-    return msgspec.structs.replace(last, lost_steps=steps, lost_seconds=seconds if steps else 0.0)
+    if before.total_steps is not None and began.first_total_steps is not None:
+        steps = lost_steps(before.total_steps, before.total_steps - before.step, began.first())
+    elif other_fit(before.fit, began.fit):
+        steps = None
+    else:
+        steps = max(0, before.step - began.first_step)
+    return _losing(last, steps, before.steps_per_second)
+
+
+def _with_less_lost(last: LastRestart, began: ReportedProgress) -> LastRestart:
+    """The record where a later `fit` has resumed, after all steps of the earlier pods had counted as lost. How far
+    those were is in the record only."""
+    lost, rate = None, None
+    if last.lost_steps is not None and began.first_total_steps is not None:
+        lost = lost_steps(last.lost_steps, last.lost_steps, began.first())
+        rate = last.lost_steps / last.lost_seconds if last.lost_seconds else None
+    return _losing(_at(last, began), lost, rate)
+
+
+def _losing(last: LastRestart, steps: int | None, rate: float | None) -> LastRestart:
+    seconds = round(steps / rate, 2) if steps and rate else None
+    return msgspec.structs.replace(last, lost_steps=steps, lost_seconds=0.0 if steps == 0 else seconds)
 
 
 def _with_resumed(status: Status, last: LastRestart, after: str, now: datetime) -> Status:

@@ -44,6 +44,8 @@ class SimulatedLaunchers:
         self._job: str = api.job["metadata"]["name"]
         self.verdict_in: dict[str, str] = {}
         self.backup: tuple[int, int] = (0, 0)
+        self.earlier_steps: int | None = 0
+        self.made_before = 0
         self.in_memory: dict[str, Any] | None = None  # the newest backup in memory, and whether there are more to come
         self.begin("")
 
@@ -204,14 +206,18 @@ class SimulatedLaunchers:
             self._kubelet.exit(self._pod_of(member), code, message=f"tftraining/1 {json.dumps(head)}\nthe last line\n")
 
     def advance(self, epoch: int, step: int, epochs: int = 10, **metrics: float) -> None:
-        """The training has come this far."""
+        """The training has come this far. Earlier `fit`s of the program have made `earlier_steps`, of which
+        these made `made_before`; launchers of an older version do not tell (None)."""
         self.progress = {
             "epoch": epoch,
             "epochs": epochs,
             "step": step,
+            "totalSteps": None if self.earlier_steps is None else self.earlier_steps + step,
             "stepsPerEpoch": 70,
             "firstEpoch": self.began[0],
             "firstStep": self.began[1],
+            "firstTotalSteps": None if self.earlier_steps is None else self.earlier_steps + self.began[1],
+            "madeBefore": self.made_before,
             "stepsPerSecond": 12.345,
             "metrics": metrics,
             "updatedTime": self._now(),

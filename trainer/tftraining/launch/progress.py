@@ -141,7 +141,8 @@ def resumed_step(snapshot: Snapshot) -> int | None:
 
 
 def lost_steps(step: int | None, fit_start: int, resumed: Snapshot) -> int | None:
-    """The steps to be made again after a round that got to `step`, in a `fit` that counts from `fit_start` on.
+    """The steps to be made again after a round that got to `step`, in a `fit` that counts from `fit_start` on. The
+    launcher asks for a restart in the pods, the operator for one with new pods.
 
     A `fit` that resumes within is the one that was lost, though the program may have skipped those before it. Those
     that it has trained again count.
@@ -168,9 +169,12 @@ def to_status(snapshot: Snapshot) -> dict[str, Any] | None:
         "epochs": snapshot.epochs,
         "fit": snapshot.fit,
         "step": fit_step(snapshot),
+        "totalSteps": snapshot.step,
         "stepsPerEpoch": snapshot.steps_per_epoch,
         "firstEpoch": snapshot.first_epoch,
         "firstStep": resumed_step(snapshot),
+        "firstTotalSteps": snapshot.first_step,
+        "madeBefore": snapshot.made_before,
         "checkpoint": snapshot.checkpoint,  # it only rises: a newer one is progress, in a later `fit`, too
         "stepsPerSecond": snapshot.steps_per_second,
         "metrics": _own_metrics(snapshot),

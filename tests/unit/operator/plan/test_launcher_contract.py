@@ -16,7 +16,7 @@ from tftraining.launch.failure.same_failure import SameFailure
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.http.pages import gang_status
-from tftraining.launch.progress import Snapshot
+from tftraining.launch.progress import Snapshot, lost_steps
 from tftraining_api.manifests.launcher import ledger
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.launcher_report import Report, ReportedRestart, parse_report, split_result
@@ -88,6 +88,17 @@ def test_a_gang_that_trains_again() -> None:
     assert status.progress.metrics == {"accuracy": 0.5}
     assert status.failure is not None and status.failure.log_tail == "epoch 3\nloss 0.5"
     assert (status.restarts.counted, status.restarts.in_place) == (1, 1)
+
+
+def test_both_count_the_steps_lost_alike_in_a_second_fit() -> None:
+    """The first fit has 100 steps, the second was at its step 70. It resumes at 40, the first one trained again."""
+    resumed = replace(PROGRESS, step=145, fit_start=100, first_step=140, first_fit_start=100, made_before=100)
+    made = restarted()
+    for peer in made.membership.gang.values():
+        peer.progress = resumed
+    reported = report(made).progress
+    assert reported is not None and (reported.step, reported.total_steps, reported.first_step) == (45, 145, 40)
+    assert lost_steps(170, 100, reported.first()) == lost_steps(170, 100, resumed) == 130
 
 
 def test_a_failure_by_an_exception_and_how_often_it_was() -> None:

@@ -273,17 +273,27 @@ def test_a_gang_of_new_pods_resumes_from_storage_or_from_the_start(began: tuple[
     assert last is not None and (last.resumed_from_step, last.resumed_from) == (began[1], source)
 
 
-def test_a_later_fit_of_new_pods_resumes_behind_those_that_began_again() -> None:
+@pytest.mark.parametrize("total", [True, False], ids=["all steps are known", "launchers of an older version"])
+def test_a_later_fit_of_new_pods_resumes_behind_those_that_began_again(total: bool) -> None:
+    """The first fit has made 150 steps, the second 190, when all pods are replaced. The first one trains again, the
+    second resumes at its step 140: 200 steps were lost."""
     cluster = training()
+    cluster.launchers.earlier_steps = 150 if total else None
+    cluster.launchers.advance(3, 190)
+    cluster.run()
     cluster.launchers.backup, cluster.launchers.in_memory = (0, 0), None
     cluster.api.edit("launcher.warmStart", False)
     cluster.run_timers()
+    cluster.launchers.earlier_steps = 0 if total else None
     cluster.launchers.advance(1, 5)
     assert (told := cluster.run().status.condition("Resumed")) is not None and told.reason == "StartedOver"
     cluster.launchers.began = (2, 140)
+    if total:
+        cluster.launchers.earlier_steps = cluster.launchers.made_before = 150
     cluster.launchers.advance(3, 145)
     last = cluster.wait(20).run().status.last_restart
-    assert last is not None and (last.resumed_from_step, last.resumed_from, last.lost_steps) == (140, "Storage", None)
+    assert last is not None and (last.resumed_from_step, last.resumed_from) == (140, "Storage")
+    assert (last.lost_steps, last.lost_seconds) == ((200, 16.19) if total else (None, None))
     assert (told := cluster.status.condition("Resumed")) is not None and told.message.startswith("resumed from epoch 2")
 
 
@@ -305,6 +315,27 @@ def test_a_restart_in_a_second_fit_loses_what_that_fit_has_made(began: tuple[int
     cluster.run()
     last = cluster.status.last_restart
     assert last is not None and (last.resumed_from_step, last.lost_steps) == (began[1], lost)
+
+
+@pytest.mark.parametrize(
+    ("earlier", "made", "lost"),
+    [(120, 120, 135), (0, 0, 15), (120, 0, 15)],
+    ids=["the first trained again", "the program skipped the first", "the first was restored"],
+)
+def test_new_pods_lose_the_earlier_fits_that_they_train_again(earlier: int, made: int, lost: int) -> None:
+    """The first fit has made 120 steps, the second 55, when all pods are replaced; the second resumes at step 40."""
+    cluster = training()
+    cluster.launchers.earlier_steps = 120
+    cluster.launchers.advance(1, 55)
+    cluster.wait(20).run()
+    cluster.launchers.backup = (0, 40)
+    cluster.launchers.in_memory = None
+    cluster.api.edit("launcher.warmStart", False)
+    cluster.run_timers()
+    cluster.launchers.earlier_steps, cluster.launchers.made_before = earlier, made
+    cluster.launchers.advance(1, 45)
+    last = cluster.run().status.last_restart
+    assert last is not None and (last.resumed_from_step, last.lost_steps) == (40, lost)
 
 
 # --- the end after an OOMKilled
