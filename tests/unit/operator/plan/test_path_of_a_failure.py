@@ -1,53 +1,85 @@
-"""How far a reader has to follow a failure: a failed worker crosses few files of the planner, and no call is deep."""
+"""How far a reader has to follow a failure through the operator: recorded in the pass that finds it, not guessed."""
 
-import sys
-from pathlib import Path
-from types import FrameType
+from collections.abc import Callable
 
 import pytest
 
-import tftraining_operator.plan
-from tests.support.simulated_cluster.builders import JobBuilder, a_job
-from tests.support.simulated_cluster.simulation import IMAGE, SimulatedCluster
-from tftraining_operator.plan.planner import plan
+from tests.support.calls import Call, because_of, files, first_row_not_reached, recorded, rows_of
+from tests.support.simulated_cluster.builders import a_job, a_launched_job
+from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.unit.operator.plan.test_node_loss import on_two_nodes
 
-FOLDER = Path(tftraining_operator.plan.__file__).parent
-# Parts of a function, not functions that a reader has to find.
-PARTS = ("<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>", "<lambda>")
-FILES, DEPTH = 12, 8
+PLAN = "operator/tftraining_operator/plan/"
+OF_MORE = "When more than a program is lost, the operator creates a new pod, and the other launchers wait for it:"
+
+Make = Callable[[], SimulatedCluster]
+Fault = Callable[[SimulatedCluster], None]
 
 
-def calls_of(job: JobBuilder) -> list[list[str]]:
-    """The calls in the planner for the pass after worker-1 has failed: each from the outermost function to the one
-    called, as `file:function`."""
-    cluster = SimulatedCluster(job).run().exit("worker-1")
-    calls: list[list[str]] = []
+def in_place() -> SimulatedCluster:
+    return SimulatedCluster(a_launched_job()).run()
 
-    def note(frame: FrameType | None, event: str, _: object) -> None:
-        if event != "call" or frame is None or Path(frame.f_code.co_filename).parent != FOLDER:
-            return
-        stack = []
-        while frame is not None:
-            code = frame.f_code
-            if Path(code.co_filename).parent == FOLDER and code.co_name not in PARTS:
-                stack.append(f"{Path(code.co_filename).name}:{code.co_name}")
-            frame = frame.f_back
-        calls.append(stack[::-1])
 
-    seen, observed = cluster.observe(cluster.api.snapshot())
-    sys.setprofile(note)
-    try:
-        step = plan(seen, observed, cluster.now, IMAGE)
-    finally:
-        sys.setprofile(None)
+def recreated() -> SimulatedCluster:
+    return SimulatedCluster(a_job()).run()
+
+
+def crash(cluster: SimulatedCluster) -> None:
+    """The program of worker 1 exits with 1; its pod stays."""
+    cluster.launchers.crash("worker-1", code=1, signal=None)
+    cluster.launcher_report = cluster.launchers.last_report()
+
+
+def exit_pod(cluster: SimulatedCluster) -> None:
+    cluster.exit("worker-1")
+
+
+def remove_node(cluster: SimulatedCluster) -> None:
+    cluster.nodes.remove("node-b")
+
+
+# The failure; the files with functions that run because of it; the most functions on the stack in the planner.
+PROGRAM = (in_place, crash, 10, 7)
+POD = (in_place, exit_pod, 17, 8)
+POD_OF_A_GANG = (recreated, exit_pod, 20, 8)
+NODE = (lambda: on_two_nodes(a_launched_job()), remove_node, 14, 8)
+
+
+def calls_of(make: Make, fault: Fault) -> list[Call]:
+    """The calls that follow from the failure in the pass that finds it."""
+    cluster = make()
+    with recorded() as calm:
+        cluster.plan()
+    fault(cluster)
+    with recorded() as calls:
+        step = cluster.plan()
     assert step.status.phase == "Restarting"
-    return calls
+    return because_of(calls, calm)
 
 
-@pytest.mark.parametrize("job", [a_job(), a_job().in_place()], ids=["Recreate", "InPlace"])
-def test_a_failed_worker_crosses_few_files_and_no_call_is_deep(job: JobBuilder) -> None:
-    calls = calls_of(job)
-    files = {call[-1].partition(":")[0] for call in calls if call}
-    assert 0 < len(files) <= FILES, sorted(files)
-    deepest = max(calls, key=len)
-    assert len(deepest) <= DEPTH, deepest
+@pytest.mark.parametrize(("make", "fault", "most", "depth"), [PROGRAM, POD, POD_OF_A_GANG, NODE])
+def test_a_failure_crosses_few_files_and_no_call_is_deep(make: Make, fault: Fault, most: int, depth: int) -> None:
+    calls = calls_of(make, fault)
+    assert 0 < len(files(calls)) <= most, files(calls)
+    deepest = max((call for call in calls if call.path.startswith(PLAN)), key=lambda call: len(call.hands))
+    assert len(deepest.hands) <= depth, deepest.hands
+
+
+def test_few_functions_pass_the_context_on() -> None:
+    below = [call for call in calls_of(in_place, exit_pod) if "restart_what_failed" in call.hands]
+    carriers = {call.name for call in below if "context" in call.arguments.split()}
+    assert 0 < len(carriers) <= 14, carriers
+
+
+@pytest.mark.parametrize(
+    ("failure", "named"),
+    [
+        (PROGRAM, rows_of("## The path of a failure")),
+        (POD, rows_of(OF_MORE)[:1]),
+        (NODE, rows_of(OF_MORE)[1:2]),
+        (POD_OF_A_GANG, rows_of(OF_MORE)[4:5]),
+    ],
+)
+def test_the_page_names_files_that_run(failure: tuple[Make, Fault, int, int], named: list[list[str]]) -> None:
+    steps = [[path] for row in named for path in row if path.startswith(PLAN)]
+    assert steps and first_row_not_reached(calls_of(*failure[:2]), steps) == []
