@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from tftraining.launch.failure.messages import KEPT_TRAINING, resumption
 from tftraining_api.model.status import LastRestart
 from tftraining_client.commands.output import age
 
@@ -14,14 +15,10 @@ def restart_text(restart: LastRestart, now: datetime) -> str:
 def restart_details(restart: LastRestart) -> str:
     """`worker-1 ValueError: boom, resumed from epoch 2, 3.1 s without training, 9 steps lost`."""
     parts = [" ".join(part for part in (restart.pod, restart.exception or restart.reason) if part)]
-    if restart.resumed_from in ("Memory", "Peer") and restart.resumed_from_step is not None:
-        parts.append(f"resumed from memory at step {restart.resumed_from_step}")
-    elif restart.resumed_from_epoch is not None:
-        parts.append(f"resumed from epoch {restart.resumed_from_epoch}")
-    elif restart.resumed_from_step is not None:
-        parts.append(f"resumed from step {restart.resumed_from_step}")
+    where = resumption(restart.resumed_from, restart.resumed_from_epoch, restart.resumed_from_step)
+    parts.append(KEPT_TRAINING if restart.alone else where)
     if restart.down_seconds is not None:
-        parts.append(f"{restart.down_seconds:.1f} s without training")
+        parts.append(f"{restart.down_seconds:.1f} s {'away' if restart.alone else 'without training'}")
     if restart.lost_steps is not None:
-        parts.append(f"{restart.lost_steps} steps lost")
+        parts.append(f"{restart.lost_steps} step{'s' * (restart.lost_steps != 1)} lost")
     return ", ".join(part for part in parts if part)

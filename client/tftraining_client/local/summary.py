@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tftraining.launch.failure.messages import KEPT_TRAINING, resumption
 from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text, which_fit
 
 SHOWN_RESTARTS = 10
 SHOWN_MODELS = 3
 WIDTH = 10
 LINE = f"\n{' ' * (WIDTH + 2)}"  # begins another line of a row
-# By the source in lastRestart.resumedFrom, as in the launchers' messages (trainer/tftraining/launch/http/pages.py).
 SILENT = "began again: the program reports no steps"
-MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,6 @@ def _restarts(timeline: Timeline) -> str:
 
 def _restart(restart: dict[str, Any]) -> str:
     parts = [str(restart.get("message") or f"{restart.get('member')}: {restart.get('reason')}")]
-    if restart.get("alone"):
-        parts.append("other members kept training")
     parts += _went_on(restart)
     if restart.get("downSeconds") is not None and (restart.get("alone") or not _is_silent(restart)):
         parts.append(f"{restart['downSeconds']:.1f} s {'away' if restart.get('alone') else 'lost'}")
@@ -108,12 +105,9 @@ def _backups(backup: dict[str, Any]) -> str:
 
 
 def _went_on(restart: dict[str, Any]) -> list[str]:
-    """The epoch or step from which the training resumed, if reported, and whose memory it came from."""
-    epoch, step = restart.get("resumedFromEpoch"), restart.get("resumedFromStep")
-    if memory := MEMORIES.get(restart.get("resumedFrom") or ""):
-        return [f"resumed from {memory}" + (f" at step {step}" if step is not None else "")]
-    if epoch or step:
-        return [f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"]
-    if not _is_silent(restart):
-        return ["started over: no backup found"]
-    return [] if restart.get("alone") or restart.get("downSeconds") is None else [SILENT]
+    """Where the training resumed, if reported."""
+    if restart.get("alone"):
+        return [KEPT_TRAINING]
+    if where := resumption(*(restart.get(f"resumedFrom{name}") for name in ("", "Epoch", "Step"))):
+        return [where]
+    return [] if restart.get("downSeconds") is None else [SILENT]

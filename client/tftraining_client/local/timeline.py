@@ -6,6 +6,7 @@ Pure: takes one status after another, each with its time, and returns lines.
 from dataclasses import dataclass, field
 from typing import Any
 
+from tftraining.launch.failure.messages import NO_STEP_REPORTED, earlier_run
 from tftraining_api.model import next_restart
 from tftraining_client.local.status import Status
 
@@ -86,9 +87,10 @@ class Timeline:
         if status.get("phase") == "Training" and self.trained_at is None:
             self.trained_at = at
             silent = status.get("reason") == "NoStepYet"
-            what = "running; no step reported yet" if silent else "training"
+            what = NO_STEP_REPORTED if silent else "training"
+            earlier = earlier_run(self.progress.get("firstEpoch"), self.progress.get("firstStep"))
             lines = [f"{what}, {at:.1f} s after the start ({_modes(status)})"]
-            return lines if self.restarts else [*lines, *_earlier_run(self.progress)]
+            return [*lines, earlier] if earlier and not self.restarts else lines
         texts = {"Succeeded": "the chief has succeeded", "Failed": "the job has failed"}
         return [status.get("message") or texts.get(str(status.get("phase")), str(status.get("phase")))]
 
@@ -177,13 +179,6 @@ def _is_cause(restart: dict[str, Any], reported: Status) -> bool:
 def _untrained(before: Status, status: Status) -> bool:
     """Whether a restart is over whose phases no poll saw."""
     return (before.get("reason"), before.get("round")) != (status.get("reason"), status.get("round"))
-
-
-def _earlier_run(progress: dict[str, Any]) -> list[str]:
-    """A line with the epoch or the step from which the training resumed, if it did."""
-    epoch, step = progress.get("firstEpoch"), progress.get("firstStep")
-    where = f"epoch {epoch}" if epoch else f"step {step}" if step else ""
-    return [f"resumed from {where} of an earlier run in the same directory"] if where else []
 
 
 def _modes(status: Status) -> str:

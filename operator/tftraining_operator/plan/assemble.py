@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining.launch.failure.messages import done_before, exited_early
 from tftraining.launch.roles import OUTSIDE_GANG
 from tftraining_api.manifests.pod import PodManifests
 from tftraining_api.manifests.service import service
@@ -29,7 +30,6 @@ from tftraining_operator.plan.messages import resumption, what_happened
 from tftraining_operator.plan.no_progress import what_runs, why_no_step
 from tftraining_operator.plan.readiness import (
     cause,
-    first_three,
     is_late,
     look_again,
     same_but_for_node_counts,
@@ -175,9 +175,7 @@ def _who_trains(draft: Draft) -> str:
     done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in finished]
     size = len(gang.wanted) - len(done)
     message = f"{size} replica{'s' * (size != 1)} {what_runs(draft.report)}"
-    message += f"; {first_three(done)} {'has' if len(done) == 1 else 'have'} finished" if done else ""
-    lingering = list(draft.report.lingering if draft.report is not None else ())
-    return message + (f"; a thread of the finished program still runs in {first_three(lingering)}" if lingering else "")
+    return message + done_before(done, draft.report.lingering if draft.report is not None else ())
 
 
 def _short_of(context: Context, draft: Draft) -> Status:
@@ -203,7 +201,7 @@ def _not_yet(context: Context, draft: Draft) -> Status:
     status, report = draft.status, draft.report
     reason, message = why_incomplete(draft.gang, context.observed, context.now)
     if reason == "PodsStarting" and report is not None and report.finished:
-        message += f"; {first_three(list(report.finished))} exited with code 0 before the others had started"
+        message += f"; {exited_early(report.finished)}"
     if status.phase == "Starting" or (status.attempt == 1 and status.phase == "Pending"):
         return msgspec.structs.replace(status, phase="Starting", reason=reason, message=message)
     restarts = (status.last_restart, report.last_restart if report else None)

@@ -9,10 +9,10 @@ members does not have it.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tftraining.launch.failure.messages import summarize_names
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.readiness import first_three
 from tftraining_operator.plan.step import Event
 
 
@@ -28,7 +28,7 @@ class Warned(NamedTuple):
     def text(self, report: Report) -> str:
         """The members and what they do, in words."""
         members = self.members(report)
-        return f"{first_three(list(members))} {self.words[len(members) > 1]}"
+        return f"{summarize_names(members)} {self.words[len(members) > 1]}"
 
 
 WARNINGS = (

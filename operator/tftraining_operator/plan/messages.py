@@ -1,6 +1,7 @@
 """Messages about restarts, for people. This module never decides anything."""
 
-from tftraining.launch.failure.incident import signal_name
+from tftraining.launch.failure import messages as words
+from tftraining.launch.failure.exit import Exit
 from tftraining_api.model.names import member_of
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastRestart
 
@@ -8,15 +9,12 @@ _REASONS = {
     "Grown": "is back",
     "MemberLost": "became unreachable",
     "NodeLost": "was lost with its node",
-    "OOMKilled": "ran out of memory (OOMKilled)",
     "PodDeleted": "was deleted",
     RESUMED_TRAINING_DIFFERS: "found that its resumed training differs from the undisturbed one",
     "Stalled": "stopped making steps",
     "Terminated": "was terminated",
 }
 
-# As the launchers' messages have it (trainer/tftraining/launch/http/pages.py).
-_MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}
 _ASKED_FOR = {"Resized": "the number of workers changed", "RestartRequested": "a restart was requested"}
 
 
@@ -24,33 +22,18 @@ def what_happened(job: str, last: LastRestart) -> str:
     """`worker-1 was killed (SIGKILL)`."""
     if last.reason in _ASKED_FOR:
         return _ASKED_FOR[last.reason]
-    who = member_of(job, last.pod or "") or "the gang"
-    if last.reason in _REASONS:
-        return f"{who} {_REASONS[last.reason]}"
-    if last.exception:
-        return f"{who}: {last.exception}"
-    if last.signal is not None:
-        return f"{who} was killed ({signal_name(last.signal)})"
-    if last.exit_code is not None:
-        return f"{who} failed with exit code {last.exit_code}"
-    return f"{who} was restarted: {last.reason}"
+    who, reason, exception = member_of(job, last.pod or "") or "the gang", last.reason or "", last.exception or ""
+    if reason in _REASONS:
+        return f"{who} {_REASONS[reason]}"
+    if last.exit_code is None and last.signal is None:
+        return f"{who}: {exception}" if exception else f"{who} was restarted: {reason}"
+    return words.describe(who, Exit(last.exit_code, last.signal, kind=reason, exception=exception))
 
 
 def resumption(last: LastRestart) -> str:
     """`resumed from epoch 2 after 1.1 s`; the epoch or step counts the completed ones."""
-    after = f" after {last.down_seconds:g} s" if last.down_seconds is not None else ""
-    if last.alone:
-        return f"restarted alone{after}; other members kept training"
-    if not resumed(last) and (last.resumed_from_epoch, last.resumed_from_step) != (None, None):
-        return "started over: no backup found" + (f",{after}" if after else "")
-    where = ""
-    if last.resumed_from in _MEMORIES and last.resumed_from_step:
-        where = f" from {_MEMORIES[last.resumed_from]} at step {last.resumed_from_step}"
-    elif last.resumed_from_epoch:
-        where = f" from epoch {last.resumed_from_epoch}"
-    elif last.resumed_from_step:
-        where = f" from step {last.resumed_from_step}"
-    return f"resumed{where}{after}"
+    where = words.resumption(last.resumed_from, last.resumed_from_epoch, last.resumed_from_step)
+    return words.went_on(where, last.alone, None if last.down_seconds is None else f"{last.down_seconds:g}")
 
 
 def lost_work(last: LastRestart) -> str:

@@ -9,6 +9,7 @@ model/kstatus.py).
 
 from datetime import datetime
 
+from tftraining.launch.failure.messages import NO_STEP_REPORTED
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report
@@ -53,7 +54,7 @@ def no_progress_events(before: Status, status: Status) -> tuple[Event, ...]:
 def what_runs(report: Report | None) -> str:
     """What the members do that run, as far as their programs tell."""
     silent = report is not None and report.phase == "Training" and report.reason == NO_STEP_YET
-    return "running; no step reported yet" if silent else "training"
+    return NO_STEP_REPORTED if silent else "training"
 
 
 def why_no_step(report: Report | None) -> str:

@@ -3,6 +3,7 @@
 import re
 from datetime import datetime, timedelta
 
+from tftraining.launch.failure.messages import summarize_names
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.gang import Gang, finished
 from tftraining_operator.plan.gang_quota import WAITING_FOR_QUOTA
@@ -31,14 +32,14 @@ def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, 
     if (reason := _why_held(gang, observed)) is not None:
         return reason
     if gang.stale:
-        return "Stopping", f"waiting for {first_three([_stopping(pod) for pod in gang.stale])} to stop"
+        return "Stopping", f"waiting for {summarize_names([_stopping(pod) for pod in gang.stale])} to stop"
     waiting = [pod for pod in gang.pods if not pod.ready and not finished(pod)]
     held = [(pod.label, why) for pod in waiting if (why := why_not_started(pod, now))]
     if held:
         more = f" (and {len(held) - 1} more)" if len(held) > 1 else ""
         return "PodsNotReady", f"{held[0][0]}: {held[0][1]}{more}"
     if waiting:
-        return "PodsStarting", f"waiting for {first_three([pod.label for pod in waiting])} to start"
+        return "PodsStarting", f"waiting for {summarize_names([pod.label for pod in waiting])} to start"
     return "CreatingPods", "creating the pods"
 
 
@@ -113,7 +114,7 @@ def _left_over(observed: Observed, now: datetime) -> str:
     late = [each.child for each in observed.leftovers if now >= each.since + COLLECTION]
     # The operator does not watch an object without its label: only the refusal of the API server names that object.
     known = [each.child for each in observed.leftovers] or ([observed.refusal.child] if observed.refusal else [])
-    waiting = f"waiting for the deletion of objects of an earlier job of this name: {first_three(late or known)}"
+    waiting = f"waiting for the deletion of objects of an earlier job of this name: {summarize_names(late or known)}"
     trouble = next((f"; {pod.waiting}" for pod in observed.earlier if pod.node_not_ready), "")
     return f"{waiting}{trouble}; {LATE}" if late else f"{waiting}{trouble}"
 
@@ -121,9 +122,3 @@ def _left_over(observed: Observed, now: datetime) -> str:
 def _stopping(pod: Pod) -> str:
     where = f" on {pod.node}" if pod.node else ""
     return f"{pod.label} of attempt {pod.attempt}{where}"
-
-
-def first_three(names: list[str]) -> str:
-    """The first three names, the others as a number: a message stays readable with a thousand workers."""
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

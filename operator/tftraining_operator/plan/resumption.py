@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from tftraining.launch.failure.messages import earlier_run
 from tftraining.launch.progress import lost_steps
 from tftraining_api.model.status import LastRestart, Progress, Status
 from tftraining_operator.model.conditions import with_condition
@@ -56,10 +57,12 @@ def _after_suspension(status: Status, before: Progress | None, began: ReportedPr
 def announce_earlier_run(context: Context, draft: Draft) -> Draft:
     """The draft with the event and the condition where the training began with the work of an earlier run."""
     report = draft.report
-    where = _began(report) if report is not None and _is_first(context, draft, report) else ""
-    if not where:
+    began = report.progress if report is not None and report.phase == "Training" else None
+    if report is None or began is None or not _is_first(context, draft, report):
         return draft
-    message = f"resumed from {where} of an earlier run in the same directory"
+    message = earlier_run(began.first_epoch, began.first_step)
+    if not message:
+        return draft
     status = with_condition(draft.status, "Resumed", "True", (EARLIER_RUN, message), context.now)
     return draft.but(status=status).with_events(Event("Normal", EARLIER_RUN, message))
 
@@ -69,16 +72,6 @@ def _is_first(context: Context, draft: Draft, report: Report) -> bool:
     status = draft.status
     restarted = status.last_restart is not None or report.last_restart is not None or status.attempt > 1
     return status.phase == "Running" and not restarted and context.status.condition("Resumed") is None
-
-
-def _began(report: Report) -> str:
-    """`epoch 3` if three epochs were done before the programs began; empty if none was done or reported."""
-    began = report.progress
-    if report.phase != "Training" or began is None:
-        return ""
-    if began.first_epoch:
-        return f"epoch {began.first_epoch}"
-    return f"step {began.first_step}" if began.first_step else ""
 
 
 def _is_open(last: LastRestart) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tftraining.launch.failure.cause import cause_of, fatal_line, is_below, is_noise
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.incident import describe
+from tftraining.launch.failure.messages import describe
 from tftraining.launch.failure.same_failure import key_of
 from tftraining.launch.process.output import OutputTail
 

@@ -1,4 +1,4 @@
-"""The description of an exit, and the bounds of its last lines in JSON."""
+"""The exit code of an incident, and the bounds of its last lines in JSON."""
 
 from __future__ import annotations
 
@@ -8,24 +8,8 @@ from tftraining.launch.failure import incident
 from tftraining.launch.failure.exit import Exit
 
 
-def test_the_description_of_an_exit() -> None:
-    assert incident.describe("worker-1", Exit(None, 9)) == "worker-1 was killed (SIGKILL)"
-    told = incident.describe("worker-0", Exit(3, None, ("a", "b ", "")))
-    assert told == "worker-0 failed with exit code 3: b"
-    assert "tf_keras" in incident.describe("worker-0", Exit(1, None, ("ValueError: PerReplica",), "Keras3Fit"))
+def test_the_exit_code_of_a_shell() -> None:
     assert [incident.exit_code(each) for each in (None, Exit(0, None), Exit(3, None), Exit(None, 9))] == [1, 1, 3, 137]
-
-
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("NotFound", "the command was not found"),
-        ("SyntaxError", "the program has a syntax error"),
-        ("ImportError", "the program cannot import a module"),
-    ],
-)
-def test_fatal_kinds_are_explained_in_the_description(kind: str, words: str) -> None:
-    assert words in incident.describe("worker-1", Exit(1, None, ("the last line",), kind))
 
 
 @pytest.mark.parametrize("limit", [-1, 0, 1])

@@ -6,8 +6,8 @@ Pure. It must never raise, whatever the program prints.
 from __future__ import annotations
 
 import re
+import signal as signals
 from dataclasses import dataclass
-from signal import SIGKILL
 
 NOT_FOUND = "NotFound"
 SYNTAX_ERROR = "SyntaxError"
@@ -51,7 +51,7 @@ def exit_of(status: int, lines: tuple[str, ...], out_of_memory: bool = False, ex
     """The Exit for a waitpid(2) `status`. `out_of_memory`: the kernel's OOM killer has killed a process.
     `exception`: the last one printed; it counts only for exit code 1, as the cause of the exit."""
     number, code = status & 0x7F, status >> 8
-    if out_of_memory and SIGKILL in (number, code - 128):  # a shell wrapper turns the signal into a code
+    if out_of_memory and signals.SIGKILL in (number, code - 128):  # a shell wrapper turns the signal into a code
         return Exit(None if number else code, number or None, lines, OOM_KILLED)
     if number:
         return Exit(None, number, lines)

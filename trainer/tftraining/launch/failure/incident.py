@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tftraining.launch.failure.cause import fatal_line, is_log
 from tftraining.launch.failure.exception import LENGTH, exception_of
-from tftraining.launch.failure.exit import IMPORT_ERROR, KERAS3_FIT, NOT_FOUND, OOM_KILLED, SYNTAX_ERROR, Exit
+from tftraining.launch.failure.exit import IMPORT_ERROR, KERAS3_FIT, NOT_FOUND, SYNTAX_ERROR, Exit
 
 FATAL = {
     NOT_FOUND: "the command was not found",
@@ -28,7 +27,6 @@ TERMINATED = "Terminated"  # the reason after the SIGTERM of a member
 DIFFERS = "ResumedTrainingDiffers"  # the reason of the restart after a resumed training that was found to differ
 TAIL_BYTES = 12 * 1024  # of JSON for the last output lines, so that they always fit into a frame
 LINE_LENGTH = 500
-_OWN_SIGNALS = (signals.SIGABRT, signals.SIGSEGV, signals.SIGBUS, signals.SIGFPE, signals.SIGILL, signals.SIGTRAP)
 CHARACTER_BYTES = 12  # the largest size of one character in JSON
 
 
@@ -97,34 +95,6 @@ def reason_of(ended: Exit) -> str:
     if ended.kind:
         return ended.kind
     return "Killed" if ended.signal == signals.SIGKILL else "Error"
-
-
-def describe(member: str, ended: Exit) -> str:
-    """`worker-1 was killed (SIGKILL)`, `worker-1: ValueError: boom`, `worker-1 failed with exit code 3: <last>`."""
-    if ended.kind == OOM_KILLED:
-        return f"{member} ran out of memory (OOMKilled)"
-    if ended.signal is not None:
-        told = fatal_line(ended.lines) if ended.signal in _OWN_SIGNALS else ""
-        return f"{member} was killed ({signal_name(ended.signal)})" + (f": {told[:LENGTH]}" if told else "")
-    last = ended.exception or _last_words(ended.lines)
-    explained = FATAL.get(ended.kind)
-    if ended.exception and not explained:
-        return f"{member}: {ended.exception}"
-    told = f": {explained}" if explained else ""
-    return f"{member} failed with exit code {ended.code}{told}" + (f": {last[:LENGTH]}" if last else "")
-
-
-def _last_words(lines: Sequence[str]) -> str:
-    """The last line that the program itself has printed, as far as one can tell."""
-    return next((line.strip() for line in reversed(lines) if line.strip() and not is_log(line)), "")
-
-
-def signal_name(number: int) -> str:
-    """The name of a signal: SIGKILL for 9."""
-    try:
-        return signals.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def exit_code(ended: Exit | None) -> int:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from tftraining.launch.config.policy import START_DEADLINE_UNSET
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import failure_key
-from tftraining.launch.failure.incident import TERMINATED, Incident, describe, reason_of
+from tftraining.launch.failure.incident import TERMINATED, Incident, reason_of
+from tftraining.launch.failure.messages import describe, exited_early, summarize_names
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang import restart_scope
-from tftraining.launch.gang.membership import Membership, summarize_names
+from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.quorum import GROWN, RESIZED
 from tftraining.launch.gang.rounds import Rounds
@@ -92,7 +93,7 @@ class Attribution:
         how = "no connection to the other programs" if connecting else "no step"
         told = [f"{summarize_names(connecting or loading)}: {how} within {self._start_limit}"]
         if early := [peer.name for peer in self._membership.members if peer.has_succeeded]:
-            told.append(f"{summarize_names(early)} exited with code 0 before the others had started")
+            told.append(exited_early(early))
         others = [peer.name for peer in running if peer.name not in connecting]
         if connecting and others:
             told.append(f"{summarize_names(others)} {'does' if len(others) == 1 else 'do'} not connect")

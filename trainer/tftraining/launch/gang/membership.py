@@ -124,9 +124,3 @@ class Membership:
         self.gang = {name: known.get(name) or Peer(name) for name in gang.members}
         self.scaled_down = {name: peer for name, peer in self.scaled_down.items() if name not in self.gang}
         return True
-
-
-def summarize_names(names: list[str]) -> str:
-    """The first three names, and the number of the others."""
-    shown = ", ".join(names[:3])
-    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

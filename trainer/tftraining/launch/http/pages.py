@@ -9,10 +9,19 @@ from typing import Any
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.incident import Incident, bounded
+from tftraining.launch.failure.messages import (
+    MEMORIES,
+    NO_STEP_REPORTED,
+    RESTARTING_ALONE,
+    done_before,
+    exited_early,
+    resumption,
+    summarize_names,
+    went_on,
+)
 from tftraining.launch.gang import backup_summary
-from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
+from tftraining.launch.gang.backup_report import MEMORY, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.membership import summarize_names
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.progress import (
     Snapshot,
@@ -31,7 +40,6 @@ MOST_NAMES = 16  # of the members in a list that the operator shortens for peopl
 NO_STEP = "NoStep"  # the reason of a gang with members that have made no step for unusually long
 NO_STEP_YET = "NoStepYet"  # the reason of a gang whose programs have reported no step, and run for a while
 START = "Start"  # the source of a round that has found neither a copy nor a checkpoint
-_COPIES = {MEMORY: "memory", PEER: "the memory of another member"}  # where a round has found its copy
 
 
 def member_status(control: ProgramControl, settings: Settings) -> dict[str, Any]:
@@ -171,10 +179,10 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         if coordinator.late_start:
             return "Starting", SLOW_START, coordinator.late_start
         if early := [peer.name for peer in coordinator.membership.members if peer.has_succeeded]:
-            message = f"{message}; {summarize_names(early)} exited with code 0 before the others had started"
+            message = f"{message}; {exited_early(early)}"
         return "Starting", "ProgramsStarted", message
     reason, message = _training_reason(coordinator)
-    return "Training", reason, message + _finished_clause(coordinator) + _lingering_clause(coordinator)
+    return "Training", reason, message + done_before(_finished(coordinator), _lingering(coordinator))
 
 
 def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
@@ -183,24 +191,12 @@ def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
         return NO_STEP, coordinator.no_step
     if all(peer.progress.first_step_time is None for peer in coordinator.membership.trainers):
         before = "" if incident is None else f"{incident.message}; "
-        return NO_STEP_YET, f"{before}{_training_members(coordinator)} running; no step reported yet"
+        return NO_STEP_YET, f"{before}{_training_members(coordinator)} {NO_STEP_REPORTED}"
     if incident is None:
         return "Training", f"{_training_members(coordinator)} training"
     if incident.alone and coordinator.member_back_at is None:
-        return incident.reason, f"{incident.message}; restarting it alone; other members keep training"
+        return incident.reason, f"{incident.message}; {RESTARTING_ALONE}"
     return "Resumed", _resumed_message(coordinator, incident)
-
-
-def _finished_clause(coordinator: Coordinator) -> str:
-    """A clause that names the members whose programs have finished before the others; "" for none."""
-    names = _finished(coordinator)
-    return f"; {summarize_names(names)} {'has' if len(names) == 1 else 'have'} finished" if names else ""
-
-
-def _lingering_clause(coordinator: Coordinator) -> str:
-    """A clause that names the members whose programs have finished, but for a thread; "" for none."""
-    names = _lingering(coordinator)
-    return f"; a thread of the finished program still runs in {summarize_names(names)}" if names else ""
 
 
 def _lingering(coordinator: Coordinator) -> list[str]:
@@ -219,22 +215,12 @@ def _finished(coordinator: Coordinator) -> list[str]:
 
 def _resumed_message(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
-    if incident.alone:
-        return f"{incident.message}; restarted alone after {restart.get('downSeconds')} s; other members kept training"
-    fewer = f", with {_training_members(coordinator)}" if coordinator.rounds.missing else ""
-    return f"{incident.message}; {_resumption(restart)} after {restart.get('downSeconds')} s{fewer}"
-
-
-def _resumption(restart: dict[str, Any]) -> str:
-    """The start of the round, such as `resumed from epoch 2`, or `resumed from memory at step 1234 (3 steps lost)`;
-    "started over" only if the program reports progress."""
-    epoch, step, lost = (restart.get(name) for name in ("resumedFromEpoch", "resumedFromStep", "lostSteps"))
-    if place := _COPIES.get(restart.get("resumedFrom", "")):
-        told = "" if lost is None else f" ({lost} {'step' if lost == 1 else 'steps'} lost)"
-        return f"resumed from {place}{'' if step is None else f' at step {step}'}{told}"
-    if epoch or step:
-        return f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"
-    return "resumed" if (epoch, step) == (None, None) else "started over: no backup found,"
+    source, lost = restart.get("resumedFrom"), restart.get("lostSteps")
+    where = resumption(source, restart.get("resumedFromEpoch"), restart.get("resumedFromStep"))
+    if source in MEMORIES and lost is not None:
+        where += f" ({lost} {'step' if lost == 1 else 'steps'} lost)"
+    fewer = f", with {_training_members(coordinator)}" if coordinator.rounds.missing and not incident.alone else ""
+    return f"{incident.message}; {went_on(where, incident.alone, restart.get('downSeconds'))}{fewer}"
 
 
 def _training_members(coordinator: Coordinator) -> str:

@@ -1,0 +1,100 @@
+"""What is said of failures and restarts: the words that launchers, the operator and `tftj` share. Pure.
+
+What the operator alone says, of pods and of phases, is in tftraining_operator/plan/messages.py.
+"""
+
+from __future__ import annotations
+
+import signal as signals
+from collections.abc import Sequence
+
+from tftraining.launch.failure.cause import fatal_line, is_log
+from tftraining.launch.failure.exception import LENGTH
+from tftraining.launch.failure.exit import OOM_KILLED, Exit
+from tftraining.launch.failure.incident import FATAL
+
+STARTED_OVER = "started over: no backup found"
+RESTARTING_ALONE = "restarting it alone; other members keep training"
+KEPT_TRAINING = "other members kept training"
+NO_STEP_REPORTED = "running; no step reported yet"  # of programs that have run for a while
+MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}  # by lastRestart.resumedFrom
+# By name: `tftj` imports this module on platforms without some of them, too.
+_OWN_SIGNALS = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP")
+
+
+def describe(member: str, ended: Exit) -> str:
+    """`worker-1 was killed (SIGKILL)`, `worker-1: ValueError: boom`, `worker-1 failed with exit code 3: <last>`."""
+    if ended.kind == OOM_KILLED:
+        return f"{member} ran out of memory (OOMKilled)"
+    if ended.signal is not None:
+        name = signal_name(ended.signal)
+        told = fatal_line(ended.lines) if name in _OWN_SIGNALS else ""
+        return f"{member} was killed ({name})" + (f": {told[:LENGTH]}" if told else "")
+    last = ended.exception or _last_words(ended.lines)
+    explained = FATAL.get(ended.kind)
+    if ended.exception and not explained:
+        return f"{member}: {ended.exception}"
+    told = f": {explained}" if explained else ""
+    return f"{member} failed with exit code {ended.code}{told}" + (f": {last[:LENGTH]}" if last else "")
+
+
+def _last_words(lines: Sequence[str]) -> str:
+    """The last line that the program itself has printed, as far as one can tell."""
+    return next((line.strip() for line in reversed(lines) if line.strip() and not is_log(line)), "")
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal: SIGKILL for 9."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def resumption(source: str | None, epoch: int | None, step: int | None) -> str:
+    """Where a training resumed, from the fields of lastRestart: `resumed from memory at step 1234`, `resumed from epoch
+    2`, "started over"; "" if its programs report nothing."""
+    memory = MEMORIES.get(source or "")
+    if (epoch, step) == (None, None):
+        return f"resumed from {memory}" if memory else ""
+    if not epoch and not step:
+        return STARTED_OVER
+    if memory:
+        return f"resumed from {memory}" + (f" at step {step}" if step else "")
+    return f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"
+
+
+def went_on(where: str, alone: bool, seconds: float | str | None) -> str:
+    """What came of a restart: `resumed from epoch 2 after 1.1 s`, `started over: no backup found, after 1.1 s`, or
+    `restarted alone after 0.5 s; other members kept training`. `where` is its `resumption`."""
+    after = "" if seconds is None else f" after {seconds} s"
+    if alone:
+        return f"restarted alone{after}; {KEPT_TRAINING}"
+    comma = "," if after and where == STARTED_OVER else ""
+    return f"{where or 'resumed'}{comma}{after}"
+
+
+def earlier_run(epoch: int | None, step: int | None) -> str:
+    """`resumed from epoch 3 of an earlier run in the same directory`, by what was done before the programs began; "" if
+    nothing was."""
+    return f"{resumption(None, epoch, step)} of an earlier run in the same directory" if epoch or step else ""
+
+
+def done_before(finished: Sequence[str], lingering: Sequence[str]) -> str:
+    """Clauses that name the members whose programs have finished before the others, or but for a thread; "" for
+    none."""
+    text = f"; {summarize_names(finished)} {'has' if len(finished) == 1 else 'have'} finished" if finished else ""
+    return text + (
+        f"; a thread of the finished program still runs in {summarize_names(lingering)}" if lingering else ""
+    )
+
+
+def exited_early(names: Sequence[str]) -> str:
+    """`worker-1 exited with code 0 before the others had started`."""
+    return f"{summarize_names(names)} exited with code 0 before the others had started"
+
+
+def summarize_names(names: Sequence[str]) -> str:
+    """The first three names, and the number of the others: a message stays readable with a thousand workers."""
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
