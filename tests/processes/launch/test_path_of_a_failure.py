@@ -15,7 +15,7 @@ from tests.support.launchers.gang import LocalGang
 BESIDE = ("_send_heartbeats", "_apply_spec_updates", "_tick_repeatedly", "_serve", "_run")
 # The files that a failure crosses: those with functions that run because of it. And the functions on the stack from the
 # end of the process to the frame, and from the frame to the order.
-TO_STOP, TO_NEXT_ROUND, ALTOGETHER, ON_THE_PAGE = 26, 24, 34, 4
+TO_STOP, TO_NEXT_ROUND, ALTOGETHER, ON_THE_PAGE = 27, 24, 35, 5
 HANDS_TO_FRAME, HANDS_TO_STOP = 7, 8
 
 
