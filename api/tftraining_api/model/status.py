@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Literal
 
 import msgspec
 
@@ -60,12 +60,6 @@ class Counts(Frozen, frozen=True):
         return {each for each in indexes if each < self.desired and each not in absent}
 
 
-def shared_fields(record: Frozen, kind: type[Frozen]) -> dict[str, Any]:
-    """The fields of `kind` that the record, a report of a launcher for example, has too. An empty text is unset."""
-    values = {name: getattr(record, name) for name in kind.__struct_fields__ if hasattr(record, name)}
-    return {name: None if value == "" else value for name, value in values.items()}
-
-
 class SameFailure(Frozen, frozen=True):
     """How many times in a row, and since when, the program has failed with the same exception at the same place. `key`
     identifies both (see tftraining.launch.failure.same_failure)."""
@@ -121,12 +115,6 @@ class Failure(Frozen, frozen=True):
     reason: str | None = None
     log_tail: str | None = None
     exception: str | None = None
-
-    @classmethod
-    def of(cls, pod: str, ended: Frozen, reason: str, log_tail: str | None) -> Self:
-        """The failure of the program in the pod of that name, with every field that `ended`, the end of the program as
-        its pod or its launcher tells it, has too."""
-        return cls(**{**shared_fields(ended, cls), "pod": pod, "reason": reason, "log_tail": log_tail})
 
 
 class Backup(Frozen, frozen=True):

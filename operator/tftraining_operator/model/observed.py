@@ -59,7 +59,7 @@ IMAGE_REASONS = frozenset(
 )  # fmt: skip
 
 
-# The beginnings of two messages, by which plan/readiness.py recognizes them.
+# The beginnings of two messages, by which plan/messages.py recognizes them.
 UNSCHEDULABLE = "cannot be scheduled: "
 PULL_FAILED = "image pull failed"
 # Pattern of the attempt label.

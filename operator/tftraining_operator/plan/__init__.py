@@ -25,7 +25,7 @@ The files, in the order in which to read them
     restart, restart_policy       spec.restartPolicy: new pods, rules, budget, back-off
     restart_request               the annotation that asks for a restart
     keras                         which Keras the programs get, before the first pod
-    assemble, readiness           the pods that are missing, and why a gang is not complete
+    assemble                      the pods that are missing, and how far the gang is
     spec_updates                  a changed number of workers, and other updates that running launchers take
     launcher_report, resumption   what the chief's launcher says, in the status
     member_warnings, no_progress  conditions that the launchers report
@@ -41,5 +41,5 @@ The files, in the order in which to read them
     refused_writes                writes that the API server refuses
     unreadable                    jobs that another version of the operator has written
     status_writes                 which changes of the status may be written later
-    messages                      restarts in words
+    messages                      what the status and the events say of a gang, and status.failure
 """

@@ -9,7 +9,7 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining.launch.failure.messages import done_before, exited_early
+from tftraining.launch.failure.messages import exited_early
 from tftraining.launch.roles import OUTSIDE_GANG
 from tftraining_api.manifests.pod import PodManifests
 from tftraining_api.manifests.service import service
@@ -19,23 +19,15 @@ from tftraining_api.model.status import Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Refusal
+from tftraining_operator.plan import messages
 from tftraining_operator.plan.auxiliary_objects import with_secret
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.gang import count, is_done
+from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.gang_quota import LOOK_AGAIN, WAITING_FOR_QUOTA, asked_quota, without_pods
 from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.launcher_report import restart_record
 from tftraining_operator.plan.member_warnings import why_members
-from tftraining_operator.plan.messages import resumption, what_happened
-from tftraining_operator.plan.no_progress import what_runs, why_no_step
-from tftraining_operator.plan.readiness import (
-    cause,
-    is_late,
-    look_again,
-    same_but_for_node_counts,
-    why_incomplete,
-    why_no_evaluator,
-)
+from tftraining_operator.plan.no_progress import why_no_step
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, only_one
 from tftraining_operator.plan.restart_policy import restart_due
 from tftraining_operator.plan.resumption import with_place
@@ -66,7 +58,7 @@ def assemble(context: Context, draft: Draft) -> Draft:
     draft = draft.with_events(*_events(before, status, draft.report))
     draft = draft.but(quota=asked_quota(context, draft)) if gang.missing and not gang.stale else draft
     draft = draft.requeued(context.now + LOOK_AGAIN if observed.quota else None)
-    draft = draft.requeued(wait or _evaluator_due(context) or look_again(gang, observed, context.now))
+    draft = draft.requeued(wait or _evaluator_due(context) or messages.look_again(gang, observed, context.now))
     needs_secret = context.spec.in_place and (wanted or any(pod.preparing for pod in gang.members.values()))
     return with_secret(context, draft, wanted) if needs_secret else draft
 
@@ -116,7 +108,7 @@ def _describe(context: Context, draft: Draft) -> Status:
     """The status of the gang as its pods and its launchers show it."""
     gang, now, before = draft.gang, context.now, draft.status
     status = _phase(context, draft)
-    if same_but_for_node_counts(before.message, status.message):
+    if messages.same_but_for_node_counts(before.message, status.message):
         status = msgspec.structs.replace(status, message=before.message)
     status = msgspec.structs.replace(
         status,
@@ -140,7 +132,7 @@ def _phase(context: Context, draft: Draft) -> Status:
     if gang.complete:  # and the launchers have yet to say that they train
         return status
     if report is not None and fewer_train(report):
-        return with_fewer(context, draft, why_incomplete(gang, context.observed, context.now)[1])
+        return with_fewer(context, draft, messages.why_incomplete(gang, context.observed, context.now)[1])
     return _short_of(context, draft) if status.phase == "Running" else _not_yet(context, draft)
 
 
@@ -160,22 +152,13 @@ def _running(context: Context, draft: Draft) -> Status:
         status = msgspec.structs.replace(status, last_restart=last)
     status = with_place(status, context.status.progress, draft.report, context.now)
     last = status.latest_restart
-    message = _who_trains(draft)
+    message = messages.who_trains(draft.gang, draft.report)
     is_news = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
     if last is not None and context.spec.in_place and is_news:
-        message = f"{what_happened(context.job.key.name, last)}; {resumption(last)}"
-    message += why_no_step(draft.report) + why_members(draft.report) + why_no_evaluator(draft.gang, context.observed)
+        message = f"{messages.what_happened(context.job.key.name, last)}; {messages.resumption(last)}"
+    message += why_no_step(draft.report) + why_members(draft.report)
+    message += messages.why_no_evaluator(draft.gang, context.observed)
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
-
-
-def _who_trains(draft: Draft) -> str:
-    """`3 replicas training`, and the members that have finished before the others, or but for a thread."""
-    gang = draft.gang
-    finished = frozenset(draft.report.finished if draft.report is not None else ())
-    done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in finished]
-    size = len(gang.wanted) - len(done)
-    message = f"{size} replica{'s' * (size != 1)} {what_runs(draft.report)}"
-    return message + done_before(done, draft.report.lingering if draft.report is not None else ())
 
 
 def _short_of(context: Context, draft: Draft) -> Status:
@@ -183,23 +166,24 @@ def _short_of(context: Context, draft: Draft) -> Status:
     if silent := [pod for pod in draft.gang.pods if pod.running and pod.node_not_ready]:
         message = f"{silent[0].label}: {silent[0].waiting}"
         return msgspec.structs.replace(draft.status, reason="NodeNotReady", message=message)
-    reason, message = why_incomplete(draft.gang, context.observed, context.now)
+    reason, message = messages.why_incomplete(draft.gang, context.observed, context.now)
     if reason not in ("PodsNotReady", CREATION_REFUSED, WAITING_FOR_QUOTA):
         return draft.status
-    return msgspec.structs.replace(draft.status, message=f"{draft.gang.ready} replicas training; {message}")
+    return msgspec.structs.replace(draft.status, message=messages.training_without(draft.gang.ready, message))
 
 
 def _restarting(context: Context, status: Status, report: Report) -> Status:
     """The launchers restart at the moment; what they report of the restart is kept when they train again."""
     last = restart_record(context.job.key.name, report.last_restart, status) if report.last_restart else None
-    what = what_happened(context.job.key.name, last) if last else report.message
+    what = messages.what_happened(context.job.key.name, last) if last else report.message
     reason = (last.reason if last else report.reason) or "Error"
-    return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=f"{what}; restarting in place")
+    message = messages.restarting_in_place(what)
+    return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=message)
 
 
 def _not_yet(context: Context, draft: Draft) -> Status:
     status, report = draft.status, draft.report
-    reason, message = why_incomplete(draft.gang, context.observed, context.now)
+    reason, message = messages.why_incomplete(draft.gang, context.observed, context.now)
     if reason == "PodsStarting" and report is not None and report.finished:
         message += f"; {exited_early(report.finished)}"
     if status.phase == "Starting" or (status.attempt == 1 and status.phase == "Pending"):
@@ -217,11 +201,9 @@ def _events(old: Status, new: Status, report: Report | None) -> tuple[Event, ...
     if old.phase == "Pending":
         events.append(Event("Normal", "Started", "creating the Service and the pods"))
     if new.phase == "Running" and old.phase != "Running":
-        last = new.latest_restart
-        again = f", {last.down_seconds:g} s after {last.reason}" if last and last.down_seconds is not None else ""
-        events.append(Event("Normal", "Training", f"{new.ready} replicas {what_runs(report)}{again}"))
-    is_news = (old.reason, cause(old.message)) != (new.reason, cause(new.message))
-    late = is_late(new.message) and not is_late(old.message)
+        events.append(Event("Normal", "Training", messages.training_begins(new, report)))
+    is_news = (old.reason, messages.cause(old.message)) != (new.reason, messages.cause(new.message))
+    late = messages.is_late(new.message) and not messages.is_late(old.message)
     if late or (new.reason in (CREATION_REFUSED, "PodsNotReady", STORAGE_IN_USE, WAITING_FOR_QUOTA) and is_news):
         events.append(Event("Warning", new.reason or "Stopping", new.message or ""))
     return tuple(events)

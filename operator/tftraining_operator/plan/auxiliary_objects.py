@@ -20,7 +20,7 @@ from tftraining_api.model.names import CLEANUP, LABEL_ROLE, Replica
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.incident import Incident
-from tftraining_operator.plan.readiness import why_not_started
+from tftraining_operator.plan.messages import why_not_started
 from tftraining_operator.plan.refused_writes import CHANGE_REFUSED, KEY_GONE, asked_for_a_pod
 
 KEY_LOST = "KeyLost"

@@ -16,7 +16,7 @@ from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.launcher_report import with_latest
-from tftraining_operator.plan.readiness import why_incomplete
+from tftraining_operator.plan.messages import why_incomplete
 from tftraining_operator.plan.restart_policy import restart_due
 
 START = "StartDeadlineExceeded"

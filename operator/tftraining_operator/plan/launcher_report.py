@@ -7,7 +7,6 @@ own job only.
 """
 
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
@@ -15,8 +14,7 @@ from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import member_of, pod_name
-from tftraining_api.model.status import Failure, LastRestart, Progress, Restarts, Status, shared_fields
-from tftraining_operator.model.conditions import with_condition
+from tftraining_api.model.status import LastRestart, Progress, Restarts, Status
 from tftraining_operator.model.history import with_history
 from tftraining_operator.model.launcher_report import (
     LOST_MEMBER_REASONS,
@@ -26,7 +24,7 @@ from tftraining_operator.model.launcher_report import (
     ReportedRestart,
 )
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.messages import lost_work, resumed, resumption, what_happened
+from tftraining_operator.plan.messages import account, with_failure, with_resumed
 from tftraining_operator.plan.no_progress import NO_PROGRESS, TOLD, no_progress_events, with_watchdog
 from tftraining_operator.plan.step import Event
 
@@ -56,13 +54,9 @@ def _restarted_in_place(context: Context, before: Status, status: Status) -> tup
     has_risen = status.restarts.in_place > before.restarts.in_place
     if last is None or (is_same if is_failure else not has_risen):
         return ()
-    answer = "restarting it alone; other members keep training" if last.alone else "restarting in place"
-    message = (
-        f"{what_happened(job, last)}; {answer if last.down_seconds is None else resumption(last) + lost_work(last)}"
-    )
     given_up = member_of(job, last.pod or "") in status.replaced
     harmless = given_up or last.reason not in REASONS
-    return (Event("Normal" if harmless else "Warning", last.reason or "Error", message),)
+    return (Event("Normal" if harmless else "Warning", last.reason or "Error", account(job, last)),)
 
 
 def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
@@ -84,7 +78,7 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
         status = _with_failure(job, status, report)
     restarting = reported.down_seconds is None and not reported.alone
     if is_news and restarting and status.phase in ("Starting", "Running"):
-        message = f"{what_happened(job.key.name, reported)}; restarting in place"
+        message = account(job.key.name, reported)
         status = msgspec.structs.replace(status, phase="Restarting", reason=reported.reason, message=message)
     return _with_resumed(status, record, now)
 
@@ -97,16 +91,26 @@ def _is_new_failure(old: LastRestart | None, reported: LastRestart, report: Repo
 
 
 def restart_record(job: str, reported: ReportedRestart, status: Status) -> LastRestart | None:
-    """status.lastRestart as the launchers report it, with every field that both have; None if it has no time."""
+    """status.lastRestart as the launchers report it; None if it has no time."""
     if reported.time is None:
         return None
     down = reported.down_seconds
-    own: dict[str, Any] = {
-        "pod": present_pod(job, reported.member, status) if reported.member else None,
-        "reason": reported.reason or "Error",
-        "down_seconds": None if down is None else round(down, 2),
-    }
-    return LastRestart(**{**shared_fields(reported, LastRestart), **own})
+    return LastRestart(
+        time=reported.time,
+        pod=present_pod(job, reported.member, status) if reported.member else None,
+        exit_code=reported.exit_code,
+        signal=reported.signal,
+        reason=reported.reason or "Error",
+        down_seconds=None if down is None else round(down, 2),
+        resumed_from_epoch=reported.resumed_from_epoch,
+        resumed_from_step=reported.resumed_from_step,
+        resumed_from=reported.resumed_from or None,
+        lost_steps=reported.lost_steps,
+        lost_seconds=reported.lost_seconds,
+        backup_skipped=reported.backup_skipped or None,
+        alone=reported.alone,
+        exception=reported.exception or None,
+    )
 
 
 def present_pod(job: str, member: str, status: Status) -> str:
@@ -210,8 +214,7 @@ def _with_failure(job: Job, status: Status, report: Report) -> Status:
     if culprit is None or last is None or culprit.member is None or culprit.member != last.member:
         return status
     pod, reason = present_pod(job.key.name, culprit.member, status), culprit.reason or last.reason
-    failure = Failure.of(pod, culprit, reason, culprit.log_tail)
-    return msgspec.structs.replace(status, failure=failure)
+    return with_failure(status, pod, culprit, reason, culprit.log_tail)
 
 
 def _with_resumed(status: Status, record: LastRestart, now: datetime) -> Status:
@@ -225,7 +228,4 @@ def _with_resumed(status: Status, record: LastRestart, now: datetime) -> Status:
     if record.resumed_from_step:
         checkpoint = max(restarts.checkpoint or 0, record.resumed_from_step)
         restarts = msgspec.structs.replace(restarts, checkpoint=checkpoint)
-    status = msgspec.structs.replace(status, restarts=restarts)
-    kept = resumed(record)
-    why = ("Resumed" if kept else "StartedOver", f"{resumption(record)}{lost_work(record)}")
-    return with_condition(status, "Resumed", "True" if kept else "False", why, now)
+    return with_resumed(msgspec.structs.replace(status, restarts=restarts), record, now)

@@ -9,7 +9,6 @@ model/kstatus.py).
 
 from datetime import datetime
 
-from tftraining.launch.failure.messages import NO_STEP_REPORTED
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report
@@ -49,12 +48,6 @@ def no_progress_events(before: Status, status: Status) -> tuple[Event, ...]:
         return ()
     is_known = old is not None and (old.status, old.reason) == ("True", new.reason)
     return () if is_known else (Event("Warning", new.reason, new.message or ""),)
-
-
-def what_runs(report: Report | None) -> str:
-    """What the members do that run, as far as their programs tell."""
-    silent = report is not None and report.phase == "Training" and report.reason == NO_STEP_YET
-    return NO_STEP_REPORTED if silent else "training"
 
 
 def why_no_step(report: Report | None) -> str:

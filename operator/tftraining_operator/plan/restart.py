@@ -19,7 +19,7 @@ from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.roles import GANG_ROLES, is_outside_gang
 from tftraining_api.model.names import Replica, member_of
 from tftraining_api.model.spec import Frozen
-from tftraining_api.model.status import Counts, Failure, LastRestart, Restarts, Status
+from tftraining_api.model.status import Counts, LastRestart, Restarts, Status
 from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.times import is_ahead
@@ -39,6 +39,7 @@ from tftraining_operator.plan.incident import (
 from tftraining_operator.plan.kueue_successors import admits_successors, find_unreplaceable, next_successors
 from tftraining_operator.plan.launcher_report import merged
 from tftraining_operator.plan.memory_backup import without_backup
+from tftraining_operator.plan.messages import with_failure
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
 from tftraining_operator.plan.restart_policy import apply_rules, charge, exhausted, wait
 from tftraining_operator.plan.step import Event
@@ -177,8 +178,8 @@ def _with_failure(draft: Draft, incident: Incident) -> Draft:
     draft = draft.with_status(replicas=count(draft.gang, draft.status.replicas), ready=draft.gang.ready)
     if not incident.charged or incident.pod is None:
         return draft
-    failure = Failure.of(incident.pod.name, incident, incident.reason, log_tail(incident.pod))
-    return draft.with_status(failure=failure)
+    failed = with_failure(draft.status, incident.pod.name, incident, incident.reason, log_tail(incident.pod))
+    return draft.but(status=failed)
 
 
 def _last_restart(incident: Incident, now: datetime) -> LastRestart:

@@ -18,7 +18,7 @@ from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedProgress
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.launcher_report import other_fit
-from tftraining_operator.plan.messages import lost_work, resumed, resumption
+from tftraining_operator.plan.messages import resumed, resumption, with_resumed
 from tftraining_operator.plan.step import Event
 
 EARLIER_RUN = "EarlierRun"
@@ -37,7 +37,7 @@ def with_place(status: Status, before: Progress | None, report: Report | None, n
     last = status.latest_restart
     if last is not None and not last.alone and (_is_open(last) or _resumes_later(last, began)):
         last = _with_lost(_at(last, began), before, began) if _is_open(last) else _with_less_lost(last, began)
-        return _with_resumed(msgspec.structs.replace(status, last_restart=last), last, "", now)
+        return with_resumed(msgspec.structs.replace(status, last_restart=last), last, now)
     if last is None and status.attempt > 1:
         return _after_suspension(status, before, began, now)
     return status
@@ -51,7 +51,7 @@ def _after_suspension(status: Status, before: Progress | None, began: ReportedPr
         record = _with_lost(record, before, began)
     elif told is not None and told.message.startswith(resumption(record) + AFTER_SUSPENSION):
         return status
-    return _with_resumed(status, record, AFTER_SUSPENSION, now)
+    return with_resumed(status, record, now, AFTER_SUSPENSION)
 
 
 def announce_earlier_run(context: Context, draft: Draft) -> Draft:
@@ -120,9 +120,3 @@ def _with_less_lost(last: LastRestart, began: ReportedProgress) -> LastRestart:
 def _losing(last: LastRestart, steps: int | None, rate: float | None) -> LastRestart:
     seconds = round(steps / rate, 2) if steps and rate else None
     return msgspec.structs.replace(last, lost_steps=steps, lost_seconds=0.0 if steps == 0 else seconds)
-
-
-def _with_resumed(status: Status, last: LastRestart, after: str, now: datetime) -> Status:
-    kept = resumed(last)
-    why = ("Resumed" if kept else "StartedOver", f"{resumption(last)}{after}{lost_work(last)}")
-    return with_condition(status, "Resumed", "True" if kept else "False", why, now)

@@ -16,6 +16,7 @@ from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.incident import RESIZED
+from tftraining_operator.plan.messages import training_with_fewer
 from tftraining_operator.plan.step import Event, PodAnnotation
 
 
@@ -51,7 +52,7 @@ def fewer_train(report: Report) -> bool:
 def with_fewer(context: Context, draft: Draft, why: str) -> Status:
     """The status of a gang that trains while other members are on their way; `why` is what keeps them."""
     assert draft.report is not None and draft.report.gang is not None
-    message = f"training with {draft.report.gang.size} of {len(context.spec.trainers)} workers; {why}"
+    message = training_with_fewer(draft.report.gang.size, len(context.spec.trainers), why)
     return msgspec.structs.replace(draft.status, phase="Running", reason="FewerWorkers", message=message)
 
 

@@ -10,7 +10,7 @@ from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.model.job import Problem
 from tftraining_api.model.names import CONTAINER
 from tftraining_api.model.spec import JobSpec
-from tftraining_api.model.status import Failure, Status
+from tftraining_api.model.status import Status
 from tftraining_operator.model.launcher_report import ReportedProgress, ReportedResult
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.context import Context, Draft
@@ -18,7 +18,7 @@ from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import Gang, count, finished
 from tftraining_operator.plan.incident import log_tail
 from tftraining_operator.plan.launcher_report import merged, present_pod, with_reported
-from tftraining_operator.plan.readiness import why_not_started
+from tftraining_operator.plan.messages import why_not_started, with_failure
 from tftraining_operator.plan.refused_writes import in_words
 
 
@@ -74,12 +74,11 @@ def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]
     """The status with the failure that the result in the pod describes, and why the job has failed."""
     result = (pod.exit.result if pod.exit else None) or ReportedResult("Failed")
     reason = result.reason or "Error"
-    failure = draft.status.failure
-    if result.member is not None:
-        name = present_pod(context.job.key.name, result.member, draft.status)
-        failure = Failure.of(name, result, reason, log_tail(pod))
     restarts = merged(draft.status.restarts, result.ledger)
-    status = msgspec.structs.replace(draft.status, restarts=restarts, failure=failure)
+    status = msgspec.structs.replace(draft.status, restarts=restarts)
+    if result.member is not None:
+        name = present_pod(context.job.key.name, result.member, status)
+        status = with_failure(status, name, result, reason, log_tail(pod))
     message = result.message or f"{result.member or pod.label} has failed"
     if reason == "StartDeadlineExceeded":
         message += _why_missing(context, draft.gang)

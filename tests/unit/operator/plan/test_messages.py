@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.support.simulated_cluster.builders import a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_operator.model.observed import Pod, parse_pod
-from tftraining_operator.plan.readiness import PATIENCE, why_not_started
+from tftraining_operator.plan.messages import PATIENCE, why_not_started
 
 IMAGE = "container tensorflow: image pull failed (trainer:1)"
 PULL = 'rpc error: code = NotFound desc = failed to resolve "trainer:1": not found'

@@ -39,7 +39,7 @@ def remove_node(cluster: SimulatedCluster) -> None:
 
 
 # The failure; the files with functions that run because of it; the most functions on the stack in the planner.
-PROGRAM = (in_place, crash, 11, 7)
+PROGRAM = (in_place, crash, 9, 7)
 POD = (in_place, exit_pod, 17, 8)
 POD_OF_A_GANG = (recreated, exit_pod, 21, 8)
 NODE = (lambda: on_two_nodes(a_launched_job()), remove_node, 14, 8)

@@ -10,7 +10,7 @@ from tests.support.simulated_cluster.apiserver import stamp
 from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.job import parse_job
-from tftraining_operator.plan.readiness import LATE
+from tftraining_operator.plan.messages import LATE
 from tftraining_operator.plan.refused_writes import EARLIER, LONGEST, judge
 
 SECOND = "the-second-job"
