@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining.launch.failure.messages import KEPT_TRAINING, resumption
+from tftraining.launch.failure.messages import KEPT_TRAINING, reported_resumption
 from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text, which_fit
 
 SHOWN_RESTARTS = 10
@@ -78,21 +78,19 @@ def _restarts(timeline: Timeline) -> str:
 
 
 def _restart(restart: dict[str, Any]) -> str:
+    alone, down = restart.get("alone"), restart.get("downSeconds")
+    where = KEPT_TRAINING if alone else reported_resumption(restart)
     parts = [str(restart.get("message") or f"{restart.get('member')}: {restart.get('reason')}")]
-    parts += _went_on(restart)
-    if restart.get("downSeconds") is not None and (restart.get("alone") or not _is_silent(restart)):
-        parts.append(f"{restart['downSeconds']:.1f} s {'away' if restart.get('alone') else 'lost'}")
+    if down is not None:  # when programs that report no steps train again is not known
+        parts += [where, f"{down:.1f} s {'away' if alone else 'lost'}"] if where else [SILENT]
+    elif where:
+        parts.append(where)
     if lost := restart.get("lostSteps"):
         seconds = f" ({restart['lostSeconds']:.1f} s)" if restart.get("lostSeconds") else ""
         parts.append(f"{lost} step{'s' * (lost != 1)} done again{seconds}")
     if skipped := restart.get("backupSkipped"):
         parts.append(f"no backup before it: {skipped}")
     return ", ".join(parts)
-
-
-def _is_silent(restart: dict[str, Any]) -> bool:
-    """Whether the programs report no steps: when they train again, and from where, is not known."""
-    return (restart.get("resumedFromEpoch"), restart.get("resumedFromStep")) == (None, None)
 
 
 def _backups(backup: dict[str, Any]) -> str:
@@ -102,12 +100,3 @@ def _backups(backup: dict[str, Any]) -> str:
         return f"none in memory: {backup['reason']}" if backup.get("reason") else ""
     size = f", {backup['bytes'] / 1e6:.1f} MB in each member" if backup.get("bytes") else ""
     return f"in memory, {f'last seen at step {seen}' if last is None else f'the last at step {last}'}{size}"
-
-
-def _went_on(restart: dict[str, Any]) -> list[str]:
-    """Where the training resumed, if reported."""
-    if restart.get("alone"):
-        return [KEPT_TRAINING]
-    if where := resumption(*(restart.get(f"resumedFrom{name}") for name in ("", "Epoch", "Step"))):
-        return [where]
-    return [] if restart.get("downSeconds") is None else [SILENT]

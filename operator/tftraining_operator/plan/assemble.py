@@ -147,9 +147,8 @@ def _trains(status: Status, report: Report | None) -> bool:
 def _running(context: Context, draft: Draft) -> Status:
     status, last = draft.status, draft.status.latest_restart
     if last is not None and last.down_seconds is None:
-        down = round((context.now - last.time).total_seconds(), 1)
-        last = msgspec.structs.replace(last, down_seconds=max(0.0, down))
-        status = msgspec.structs.replace(status, last_restart=last)
+        down = max(0.0, round((context.now - last.time).total_seconds(), 1))
+        status = msgspec.structs.replace(status, last_restart=msgspec.structs.replace(last, down_seconds=down))
     status = with_place(status, context.status.progress, draft.report, context.now)
     last = status.latest_restart
     message = messages.who_trains(draft.gang, draft.report)
@@ -177,8 +176,7 @@ def _restarting(context: Context, status: Status, report: Report) -> Status:
     last = restart_record(context.job.key.name, report.last_restart, status) if report.last_restart else None
     what = messages.what_happened(context.job.key.name, last) if last else report.message
     reason = (last.reason if last else report.reason) or "Error"
-    message = messages.restarting_in_place(what)
-    return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=message)
+    return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=f"{what}; {messages.IN_PLACE}")
 
 
 def _not_yet(context: Context, draft: Draft) -> Status:

@@ -19,7 +19,7 @@ from tftraining_operator.model.launcher_report import Report, ReportedFailure, R
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.gang import Gang, finished, is_done
 from tftraining_operator.plan.gang_quota import WAITING_FOR_QUOTA
-from tftraining_operator.plan.incident import Incident
+from tftraining_operator.plan.incident import RESIZED, RESTART_REQUESTED, Incident
 from tftraining_operator.plan.no_progress import NO_STEP_YET
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, EARLIER, in_words
 from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
@@ -34,7 +34,8 @@ _REASONS = {
     "Terminated": "was terminated",
 }
 
-_ASKED_FOR = {"Resized": "the number of workers changed", "RestartRequested": "a restart was requested"}
+IN_PLACE = "restarting in place"
+_ASKED_FOR = {each.reason: each.message for each in (RESIZED, RESTART_REQUESTED)}
 # Claims are bound, volumes and the network of a pod are ready within a few seconds; only later does the status say so.
 PATIENCE = timedelta(seconds=20)
 # A busy garbage collector removes the objects of a deleted job within this time.
@@ -48,21 +49,15 @@ _COUNT = re.compile(r"(?<!\S)\d+(?:/\d+)? ")
 _CLAIM = re.compile(rf"{UNSCHEDULABLE}.*(?:persistent ?volume|\bvolume|\bpvc\b|not found)", re.DOTALL | re.IGNORECASE)
 # The kubelet's message about a failed image pull changes with each try: a port, the number of a request.
 _IMAGE = re.compile(rf"\S+: ((?:init )?container \S+: {PULL_FAILED} \(.*?\))")
-
-
 # The end of a program, as its pod or its launcher tells it.
 Ended = Incident | ReportedFailure | ReportedResult
 
 
 def with_failure(status: Status, pod: str, ended: Ended, reason: str, log_tail: str | None) -> Status:
     """The status with status.failure, which nothing else writes: how the program in the pod of that name ended."""
+    exception = ended.exception or None
     failure = Failure(
-        pod=pod,
-        exit_code=ended.exit_code,
-        signal=ended.signal,
-        reason=reason,
-        log_tail=log_tail,
-        exception=ended.exception or None,
+        pod=pod, exit_code=ended.exit_code, signal=ended.signal, reason=reason, log_tail=log_tail, exception=exception
     )
     return msgspec.structs.replace(status, failure=failure)
 
@@ -105,17 +100,12 @@ def with_resumed(status: Status, last: LastRestart, now: datetime, after: str = 
     return with_condition(status, "Resumed", "True" if kept else "False", why, now)
 
 
-def restarting_in_place(what: str) -> str:
-    """`worker-1 was killed (SIGKILL); restarting in place`."""
-    return f"{what}; restarting in place"
-
-
 def account(job: str, last: LastRestart) -> str:
     """What happened, and what the launchers do or have done about it."""
     what = what_happened(job, last)
     if last.down_seconds is not None:
         return f"{what}; {resumption(last)}{lost_work(last)}"
-    return f"{what}; {RESTARTING_ALONE}" if last.alone else restarting_in_place(what)
+    return f"{what}; {RESTARTING_ALONE if last.alone else IN_PLACE}"
 
 
 def what_runs(report: Report | None) -> str:

@@ -25,20 +25,14 @@ TOLD = (SLOW_START, NO_STEP)  # the reasons for which nothing restarts; the laun
 def with_watchdog(status: Status, report: Report, record: LastRestart | None, now: datetime) -> Status:
     """The status with the condition that follows from the launchers' last restart."""
     if record is not None and record.reason == STALLED and record.down_seconds is None:
-        why = (
-            STALLED,
-            f"{record.pod or 'a member'} made no step for spec.runPolicy.stallTimeoutSeconds; restarting the gang",
-        )
-        return with_condition(status, NO_PROGRESS, "True", why, now)
+        how = "made no step for spec.runPolicy.stallTimeoutSeconds; restarting the gang"
+        return with_condition(status, NO_PROGRESS, "True", (STALLED, f"{record.pod or 'a member'} {how}"), now)
     if report.reason in TOLD:
         return with_condition(status, NO_PROGRESS, "True", (report.reason, report.message), now)
     # Only the phase Training ends the condition: a new launcher of the chief knows of no restart, and another incident
     # may delay the next step.
-    return (
-        no_progress_over(status, ("Training", "all members make steps again"), now)
-        if report.phase == "Training"
-        else status
-    )
+    over = ("Training", "all members make steps again")
+    return no_progress_over(status, over, now) if report.phase == "Training" else status
 
 
 def no_progress_events(before: Status, status: Status) -> tuple[Event, ...]:

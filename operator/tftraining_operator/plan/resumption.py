@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from tftraining.launch.failure.messages import earlier_run
-from tftraining.launch.progress import lost_steps
+from tftraining.launch.progress import lost_seconds, lost_steps
 from tftraining_api.model.status import LastRestart, Progress, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedProgress
@@ -31,8 +31,8 @@ def with_place(status: Status, before: Progress | None, report: Report | None, n
     `before`: the progress as the last pass knew it, so that of the earlier pods when the new ones tell for the first
     time.
     """
-    began = report.progress if report is not None and report.phase == "Training" else None
-    if report is None or report.last_restart is not None or began is None or _says_nothing(began):
+    began = _began(report)
+    if report is None or report.last_restart is not None or began is None:
         return status
     last = status.latest_restart
     if last is not None and not last.alone and (_is_open(last) or _resumes_later(last, began)):
@@ -56,12 +56,10 @@ def _after_suspension(status: Status, before: Progress | None, began: ReportedPr
 
 def announce_earlier_run(context: Context, draft: Draft) -> Draft:
     """The draft with the event and the condition where the training began with the work of an earlier run."""
-    report = draft.report
-    began = report.progress if report is not None and report.phase == "Training" else None
+    report, began = draft.report, _began(draft.report)
     if report is None or began is None or not _is_first(context, draft, report):
         return draft
-    message = earlier_run(began.first_epoch, began.first_step)
-    if not message:
+    if not (message := earlier_run(began.first_epoch, began.first_step)):
         return draft
     status = with_condition(draft.status, "Resumed", "True", (EARLIER_RUN, message), context.now)
     return draft.but(status=status).with_events(Event("Normal", EARLIER_RUN, message))
@@ -74,6 +72,12 @@ def _is_first(context: Context, draft: Draft, report: Report) -> bool:
     return status.phase == "Running" and not restarted and context.status.condition("Resumed") is None
 
 
+def _began(report: Report | None) -> ReportedProgress | None:
+    """The progress of programs that train, and tell where they began."""
+    began = report.progress if report is not None and report.phase == "Training" else None
+    return None if began is None or (began.first_epoch, began.first_step) == (None, None) else began
+
+
 def _is_open(last: LastRestart) -> bool:
     return (last.resumed_from_epoch, last.resumed_from_step) == (None, None)
 
@@ -81,10 +85,6 @@ def _is_open(last: LastRestart) -> bool:
 def _resumes_later(last: LastRestart, began: ReportedProgress) -> bool:
     """Whether a later `fit` of the programs has resumed, behind earlier ones that began again."""
     return last.resumed_from == "Start" and bool(began.first_epoch or began.first_step)
-
-
-def _says_nothing(began: ReportedProgress) -> bool:
-    return began.first_epoch is None and began.first_step is None
 
 
 def _at(last: LastRestart, began: ReportedProgress) -> LastRestart:
@@ -118,5 +118,4 @@ def _with_less_lost(last: LastRestart, began: ReportedProgress) -> LastRestart:
 
 
 def _losing(last: LastRestart, steps: int | None, rate: float | None) -> LastRestart:
-    seconds = round(steps / rate, 2) if steps and rate else None
-    return msgspec.structs.replace(last, lost_steps=steps, lost_seconds=0.0 if steps == 0 else seconds)
+    return msgspec.structs.replace(last, lost_steps=steps, lost_seconds=lost_seconds(steps, rate))

@@ -43,9 +43,8 @@ def test_all_tell_the_same_place_and_the_same_steps(
     place = f", {words}" if words else ""
     price = f", {steps} lost" if lost is not None else ""
     assert restart_details(last) == f"digits-worker-1 Killed{place}, 1.1 s without training{price}"
-    silent = epoch is None and step is None
-    place = place or ", began again: the program reports no steps"
-    price = ("" if silent else ", 1.1 s lost") + (f", {steps} done again" if lost else "")
+    place = f"{place}, 1.1 s lost" if words else ", began again: the program reports no steps"
+    price = f", {steps} done again" if lost else ""
     assert of_the_summary(last) == f"worker-1 was killed (SIGKILL){place}{price}"
     assert resumption(last).startswith(words or "resumed after")
 

@@ -155,6 +155,13 @@ def lost_steps(step: int | None, fit_start: int, resumed: Snapshot) -> int | Non
     return max(0, step - resumed.first_step) + resumed.made_before
 
 
+def lost_seconds(steps: int | None, steps_per_second: float | None) -> float | None:
+    """How long the lost steps had taken; None if unknown."""
+    if not steps:
+        return None if steps is None else 0.0
+    return round(steps / steps_per_second, 2) if steps_per_second else None
+
+
 def _since(step: int | None, start: int) -> int | None:
     """A step as it is counted from `start` on; None for one before."""
     return None if step is None or step < start else step - start

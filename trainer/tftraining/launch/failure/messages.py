@@ -6,7 +6,8 @@ What the operator alone says, of pods and of phases, is in tftraining_operator/p
 from __future__ import annotations
 
 import signal as signals
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tftraining.launch.failure.cause import fatal_line, is_log
 from tftraining.launch.failure.exception import LENGTH
@@ -62,6 +63,11 @@ def resumption(source: str | None, epoch: int | None, step: int | None) -> str:
     if memory:
         return f"resumed from {memory}" + (f" at step {step}" if step else "")
     return f"resumed from epoch {epoch}" if epoch else f"resumed from step {step}"
+
+
+def reported_resumption(restart: Mapping[str, Any]) -> str:
+    """The `resumption` of a `lastRestart` of /status."""
+    return resumption(restart.get("resumedFrom"), restart.get("resumedFromEpoch"), restart.get("resumedFromStep"))
 
 
 def went_on(where: str, alone: bool, seconds: float | str | None) -> str:

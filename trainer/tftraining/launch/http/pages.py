@@ -8,17 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.failure.incident import Incident, bounded
-from tftraining.launch.failure.messages import (
-    MEMORIES,
-    NO_STEP_REPORTED,
-    RESTARTING_ALONE,
-    done_before,
-    exited_early,
-    resumption,
-    summarize_names,
-    went_on,
-)
+from tftraining.launch.failure import messages
+from tftraining.launch.failure.incident import Incident, bounded, exit_to_status
 from tftraining.launch.gang import backup_summary
 from tftraining.launch.gang.backup_report import MEMORY, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
@@ -27,6 +18,7 @@ from tftraining.launch.progress import (
     Snapshot,
     fit_step,
     is_training,
+    lost_seconds,
     lost_steps,
     resumed_step,
     rfc3339,
@@ -139,9 +131,7 @@ def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
         ],
         "ledger": coordinator.decisions.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
-        "failure": None
-        if failure is None
-        else {**_exit_fields(failure), "reason": failure.reason, "logTail": _log_tail(failure)},
+        "failure": None if failure is None else _failure(failure),
     }
 
 
@@ -159,15 +149,11 @@ def why_not_training(control: ProgramControl, settings: Settings, now: float) ->
 
 
 def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
-    if coordinator.decisions.result is not None:
-        return (
-            coordinator.decisions.result.verdict,
-            coordinator.decisions.result.reason,
-            coordinator.decisions.result.message,
-        )
+    if (result := coordinator.decisions.result) is not None:
+        return result.verdict, result.reason, result.message
     incident = coordinator.last_incident
     if not coordinator.rounds.running:
-        missing = summarize_names(coordinator.rounds.missing)
+        missing = messages.summarize_names(coordinator.rounds.missing)
         pause = f" after a wait of {coordinator.rounds.wait:.0f} s" if coordinator.rounds.wait else ""
         waiting = f"waiting for {missing}" if missing else f"starting the programs{pause}"
         if incident is None:
@@ -179,10 +165,10 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         if coordinator.late_start:
             return "Starting", SLOW_START, coordinator.late_start
         if early := [peer.name for peer in coordinator.membership.members if peer.has_succeeded]:
-            message = f"{message}; {exited_early(early)}"
+            message = f"{message}; {messages.exited_early(early)}"
         return "Starting", "ProgramsStarted", message
     reason, message = _training_reason(coordinator)
-    return "Training", reason, message + done_before(_finished(coordinator), _lingering(coordinator))
+    return "Training", reason, message + messages.done_before(_finished(coordinator), _lingering(coordinator))
 
 
 def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
@@ -191,11 +177,11 @@ def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
         return NO_STEP, coordinator.no_step
     if all(peer.progress.first_step_time is None for peer in coordinator.membership.trainers):
         before = "" if incident is None else f"{incident.message}; "
-        return NO_STEP_YET, f"{before}{_training_members(coordinator)} {NO_STEP_REPORTED}"
+        return NO_STEP_YET, f"{before}{_training_members(coordinator)} {messages.NO_STEP_REPORTED}"
     if incident is None:
         return "Training", f"{_training_members(coordinator)} training"
     if incident.alone and coordinator.member_back_at is None:
-        return incident.reason, f"{incident.message}; {RESTARTING_ALONE}"
+        return incident.reason, f"{incident.message}; {messages.RESTARTING_ALONE}"
     return "Resumed", _resumed_message(coordinator, incident)
 
 
@@ -215,12 +201,11 @@ def _finished(coordinator: Coordinator) -> list[str]:
 
 def _resumed_message(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
-    source, lost = restart.get("resumedFrom"), restart.get("lostSteps")
-    where = resumption(source, restart.get("resumedFromEpoch"), restart.get("resumedFromStep"))
-    if source in MEMORIES and lost is not None:
+    where, lost = messages.reported_resumption(restart), restart.get("lostSteps")
+    if restart.get("resumedFrom") in messages.MEMORIES and lost is not None:
         where += f" ({lost} {'step' if lost == 1 else 'steps'} lost)"
     fewer = f", with {_training_members(coordinator)}" if coordinator.rounds.missing and not incident.alone else ""
-    return f"{incident.message}; {went_on(where, incident.alone, restart.get('downSeconds'))}{fewer}"
+    return f"{incident.message}; {messages.went_on(where, incident.alone, restart.get('downSeconds'))}{fewer}"
 
 
 def _training_members(coordinator: Coordinator) -> str:
@@ -242,7 +227,8 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
     start = began.first_fit_start if incident.fit_start is None else incident.fit_start
     lost = lost_steps(incident.step, start, began)
     return {
-        **_exit_fields(incident),
+        "member": incident.member,
+        **exit_to_status(incident.exit),
         "time": rfc3339(incident.time),
         "reason": incident.reason,
         "message": incident.message,
@@ -252,9 +238,15 @@ def _last_restart(coordinator: Coordinator) -> dict[str, Any] | None:
         "resumedFromEpoch": first_epoch,
         "resumedFromStep": resumed,
         "lostSteps": lost,
-        "lostSeconds": _lost_seconds(lost, incident.steps_per_second),
+        "lostSeconds": lost_seconds(lost, incident.steps_per_second),
         "backupSkipped": incident.backup_skipped,
     }
+
+
+def _failure(incident: Incident) -> dict[str, Any]:
+    tail = "" if incident.exit is None else "\n".join(bounded(incident.exit.lines))
+    ended = exit_to_status(incident.exit)
+    return {"member": incident.member, **ended, "reason": incident.reason, "logTail": tail}
 
 
 def _source_in_storage(epoch: int | None, step: int | None) -> str | None:
@@ -262,24 +254,3 @@ def _source_in_storage(epoch: int | None, step: int | None) -> str | None:
     if (epoch, step) == (None, None):
         return None
     return STORAGE if epoch or step else START
-
-
-def _lost_seconds(steps: int | None, steps_per_second: float | None) -> float | None:
-    """How long the lost steps had taken; None if unknown."""
-    if not steps:
-        return None if steps is None else 0.0
-    return round(steps / steps_per_second, 2) if steps_per_second else None
-
-
-def _exit_fields(incident: Incident) -> dict[str, Any]:
-    program_exit = incident.exit
-    return {
-        "member": incident.member,
-        "exitCode": None if program_exit is None else program_exit.code,
-        "signal": None if program_exit is None else program_exit.signal,
-        "exception": "" if program_exit is None else program_exit.exception,
-    }
-
-
-def _log_tail(incident: Incident) -> str:
-    return "" if incident.exit is None else "\n".join(bounded(incident.exit.lines))
