@@ -6,7 +6,7 @@ Pure: takes one status after another, each with its time, and returns lines.
 from dataclasses import dataclass, field
 from typing import Any
 
-from tftraining.launch.failure.messages import NO_STEP_REPORTED, earlier_run
+from tftraining.launch.failure.messages import NO_STEP_REPORTED, NO_STEP_YET, earlier_run
 from tftraining_api.model import next_restart
 from tftraining_client.local.status import Status
 
@@ -86,7 +86,7 @@ class Timeline:
     def _turn(self, status: Status, at: float) -> list[str]:
         if status.get("phase") == "Training" and self.trained_at is None:
             self.trained_at = at
-            silent = status.get("reason") == "NoStepYet"
+            silent = status.get("reason") == NO_STEP_YET
             what = NO_STEP_REPORTED if silent else "training"
             earlier = earlier_run(self.progress.get("firstEpoch"), self.progress.get("firstStep"))
             lines = [f"{what}, {at:.1f} s after the start ({_modes(status)})"]

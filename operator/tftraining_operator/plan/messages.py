@@ -20,7 +20,6 @@ from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Obser
 from tftraining_operator.plan.gang import Gang, finished, is_done
 from tftraining_operator.plan.gang_quota import WAITING_FOR_QUOTA
 from tftraining_operator.plan.incident import RESIZED, RESTART_REQUESTED, Incident
-from tftraining_operator.plan.no_progress import NO_STEP_YET
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, EARLIER, in_words
 from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
 
@@ -110,7 +109,7 @@ def account(job: str, last: LastRestart) -> str:
 
 def what_runs(report: Report | None) -> str:
     """What the members do that run, as far as their programs tell."""
-    silent = report is not None and report.phase == "Training" and report.reason == NO_STEP_YET
+    silent = report is not None and report.phase == "Training" and report.reason == shared.NO_STEP_YET
     return shared.NO_STEP_REPORTED if silent else "training"
 
 

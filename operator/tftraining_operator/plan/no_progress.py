@@ -9,6 +9,7 @@ model/kstatus.py).
 
 from datetime import datetime
 
+from tftraining.launch.failure.messages import NO_STEP, SLOW_START
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report
@@ -16,9 +17,6 @@ from tftraining_operator.plan.step import Event
 
 NO_PROGRESS = "NoProgress"
 STALLED = "Stalled"
-SLOW_START = "SlowStart"
-NO_STEP = "NoStep"
-NO_STEP_YET = "NoStepYet"  # of launchers whose programs have reported nothing
 TOLD = (SLOW_START, NO_STEP)  # the reasons for which nothing restarts; the launchers report their messages
 
 

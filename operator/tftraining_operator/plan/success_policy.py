@@ -14,6 +14,7 @@ from tftraining_api.model.status import Status
 from tftraining_operator.model.launcher_report import ReportedProgress, ReportedResult
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.deadlines import START
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import Gang, count, finished
 from tftraining_operator.plan.incident import log_tail
@@ -80,7 +81,7 @@ def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]
         name = present_pod(context.job.key.name, result.member, status)
         status = with_failure(status, name, result, reason, log_tail(pod))
     message = result.message or f"{result.member or pod.label} has failed"
-    if reason == "StartDeadlineExceeded":
+    if reason == START:
         message += _why_missing(context, draft.gang)
     return status, Problem(reason, message)
 

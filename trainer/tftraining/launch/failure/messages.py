@@ -17,7 +17,10 @@ from tftraining.launch.failure.incident import FATAL
 STARTED_OVER = "started over: no backup found"
 RESTARTING_ALONE = "restarting it alone; other members keep training"
 KEPT_TRAINING = "other members kept training"
-NO_STEP_REPORTED = "running; no step reported yet"  # of programs that have run for a while
+NO_STEP_REPORTED = "running; no step reported yet"
+# Reasons of a gang in /status: it does not train at the start deadline, and has asked for none; members have made no
+# step for unusually long; programs have run for a while, and have reported no step.
+SLOW_START, NO_STEP, NO_STEP_YET = "SlowStart", "NoStep", "NoStepYet"
 MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}  # by lastRestart.resumedFrom
 # By name: `tftj` imports this module on platforms without some of them, too.
 _OWN_SIGNALS = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP")

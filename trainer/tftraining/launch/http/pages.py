@@ -27,10 +27,7 @@ from tftraining.launch.progress import (
 from tftraining.launch.rendezvous.program_control import ProgramControl
 from tftraining.launch.roles import is_outside_gang
 
-SLOW_START = "SlowStart"  # the reason of a gang that does not train at the start deadline, and has asked for none
 MOST_NAMES = 16  # of the members in a list that the operator shortens for people
-NO_STEP = "NoStep"  # the reason of a gang with members that have made no step for unusually long
-NO_STEP_YET = "NoStepYet"  # the reason of a gang whose programs have reported no step, and run for a while
 START = "Start"  # the source of a round that has found neither a copy nor a checkpoint
 
 
@@ -163,7 +160,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
         message = f"round {coordinator.rounds.number} has started; no step yet"
         message = message if incident is None or incident.alone else f"{incident.message}; {message}"
         if coordinator.late_start:
-            return "Starting", SLOW_START, coordinator.late_start
+            return "Starting", messages.SLOW_START, coordinator.late_start
         if early := [peer.name for peer in coordinator.membership.members if peer.has_succeeded]:
             message = f"{message}; {messages.exited_early(early)}"
         return "Starting", "ProgramsStarted", message
@@ -174,10 +171,10 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
 def _training_reason(coordinator: Coordinator) -> tuple[str, str]:
     incident = coordinator.last_incident
     if coordinator.no_step:
-        return NO_STEP, coordinator.no_step
+        return messages.NO_STEP, coordinator.no_step
     if all(peer.progress.first_step_time is None for peer in coordinator.membership.trainers):
         before = "" if incident is None else f"{incident.message}; "
-        return NO_STEP_YET, f"{before}{_training_members(coordinator)} {messages.NO_STEP_REPORTED}"
+        return messages.NO_STEP_YET, f"{before}{_training_members(coordinator)} {messages.NO_STEP_REPORTED}"
     if incident is None:
         return "Training", f"{_training_members(coordinator)} training"
     if incident.alone and coordinator.member_back_at is None:
