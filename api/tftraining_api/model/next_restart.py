@@ -27,8 +27,3 @@ def where(resumes_at: str, why: str = "") -> str:
 def begins_anew(names: Sequence[str]) -> str:
     """`EarlyStopping, MyStop begin anew at a restart`; "" for no names."""
     return f"{', '.join(names)} begin{'s' * (len(names) == 1)} anew at a restart" if names else ""
-
-
-def differs(violation: str) -> str:
-    """`the resumed training differs from the undisturbed one: epoch 3 has 152 steps of 300`."""
-    return f"the resumed training differs from the undisturbed one: {violation}"

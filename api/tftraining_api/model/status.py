@@ -14,7 +14,6 @@ Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Su
 # What the launchers do about Keras (see tftraining_api/model/keras.py).
 Keras = Literal["Own", "Legacy", "Unpatched"]
 ConditionStatus = Literal["True", "False", "Unknown"]
-REFUSED_WRITE = " was refused: "
 MEMORY_BACKUP, OOM_KILLED = "MemoryBackup", "OOMKilled"  # a condition, and a reason of it
 INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS = "InputNotReproducible", "ResumedTrainingDiffers"  # conditions
 TERMINAL: tuple[Phase, ...] = ("Succeeded", "Failed")
@@ -223,11 +222,6 @@ class Status(Frozen, frozen=True):
     def terminal(self) -> bool:
         """Whether the job has succeeded or failed; both phases are final."""
         return self.phase in TERMINAL
-
-    @property
-    def names_refused_write(self) -> bool:
-        """Whether the message may be one of an earlier version that names a refused write (plan/refused_writes.py)."""
-        return REFUSED_WRITE in (self.message or "")
 
     @property
     def latest_restart(self) -> LastRestart | None:

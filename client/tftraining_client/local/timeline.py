@@ -6,7 +6,7 @@ Pure: takes one status after another, each with its time, and returns lines.
 from dataclasses import dataclass, field
 from typing import Any
 
-from tftraining.launch.failure.messages import NO_STEP_REPORTED, NO_STEP_YET, earlier_run
+from tftraining.launch.failure.messages import NO_STEP_REPORTED, NO_STEP_YET, differs, earlier_run
 from tftraining_api.model import next_restart
 from tftraining_client.local.status import Status
 
@@ -162,7 +162,7 @@ def _exactness(backup: dict[str, Any]) -> list[str]:
         next_restart.where(backup.get("resumesAt") or "", backup.get("resumesAtReason") or ""),
         next_restart.begins_anew(backup.get("beginsAnew") or ()),
         next_restart.NOT_REPRODUCIBLE if backup.get("inputNotReproducible") else "",
-        next_restart.differs(violation) if violation else "",
+        differs(violation) if violation else "",
     )
     return [line for line in lines if line]
 

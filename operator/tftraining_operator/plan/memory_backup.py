@@ -9,6 +9,7 @@ of the resource that is older than the operator drops the other fields, but no c
 
 import msgspec
 
+from tftraining.launch.failure.messages import differs, was_oom_killed
 from tftraining.launch.in_user_process.memory_backup.copy_report import ENDED, WAITS
 from tftraining_api.manifests.memory_backup import has_volume
 from tftraining_api.model import next_restart
@@ -48,7 +49,7 @@ def turn_off_after_oom(context: Context, draft: Draft) -> Draft:
     killed = [each for each in _oom_killed(context, draft) if has_volume(status, context.spec, each)]
     if not killed:
         return draft
-    reason = f"{killed[0]} was {OOM_KILLED}"
+    reason = was_oom_killed(killed[0])
     event = Event("Warning", OFF, f"{reason}: new pods make no backups in memory")
     return _turned_off(context, draft, (OOM_KILLED, reason)).with_events(event)
 
@@ -59,7 +60,7 @@ def turn_off_after_violation(context: Context, draft: Draft) -> Draft:
     found = draft.report.violation if draft.report is not None else ""
     if not found or draft.status.is_true(RESUMED_TRAINING_DIFFERS):
         return draft
-    message = next_restart.differs(found)
+    message = differs(found)
     why, event = (RESUMED_TRAINING_DIFFERS, message), f"{message}; no more backups in memory"
     status = with_condition(draft.status, RESUMED_TRAINING_DIFFERS, "True", why, context.now)
     draft = draft.but(status=status).with_events(Event("Warning", RESUMED_TRAINING_DIFFERS, event))

@@ -249,8 +249,7 @@ def _within_life(job: Job, status: Status, now: datetime) -> Status:
 def _begun(job: Job, observed: Observed, now: datetime) -> Status:
     """The status that the stages start from: without the parts that each pass derives again."""
     status = _within_life(job, without_condition(job.status, UNREADABLE), now)
-    if status.names_refused_write:
-        status = without_earlier_words(status, job.key.name)
+    status = without_earlier_words(status, job.key.name)
     status = msgspec.structs.replace(status, observed_generation=job.generation)
     if status.terminal:
         return status

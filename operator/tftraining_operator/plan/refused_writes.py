@@ -16,7 +16,7 @@ import msgspec
 from tftraining_api.kube.denials import is_denial
 from tftraining_api.model.job import Job, Problem
 from tftraining_api.model.names import CLEANUP, KIND, cleanup_pod_name, member_of
-from tftraining_api.model.status import REFUSED_WRITE, Status
+from tftraining_api.model.status import Status
 from tftraining_operator.model.conditions import with_condition, without_condition
 from tftraining_operator.model.observed import LONGEST_MESSAGE, Refusal
 from tftraining_operator.plan.context import Context, Draft
@@ -30,6 +30,7 @@ EARLIER = "still belongs to an earlier job of this name"
 KEY_GONE = "was deleted while launchers with its key run"
 # Objects of an earlier job of the same name are being removed: a job that was created again waits for nothing else.
 SOON = timedelta(seconds=2)
+_WAS_REFUSED = " was refused: "
 # The API server's message about an exceeded quota, and the part of it that changes with the use by others.
 _QUOTA = "exceeded quota: "
 _USED = re.compile(r", used: .*?(?=, limited: )")
@@ -111,7 +112,9 @@ def _accepted_before(job: Job, status: Status, child: str) -> bool:
 
 def without_earlier_words(status: Status, job: str) -> Status:
     """The status without the words of an earlier version about refused writes to the job's own objects."""
-    told = rf"(?:^|; )(?:DELETE|PATCH) [a-z]+/{re.escape(job)}[\w./-]*{REFUSED_WRITE}.*"
+    if _WAS_REFUSED not in (status.message or ""):
+        return status
+    told = rf"(?:^|; )(?:DELETE|PATCH) [a-z]+/{re.escape(job)}[\w./-]*{_WAS_REFUSED}.*"
     return msgspec.structs.replace(status, message=re.sub(told, "", status.message or "", flags=re.DOTALL) or None)
 
 
@@ -129,7 +132,7 @@ def hold_refused_writes(context: Context, draft: Draft) -> Draft:
         return draft.but(status=without_condition(draft.status, CHANGE_REFUSED))
     write, refusal = next(iter(refused.items()))
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-    words = f"{write}{REFUSED_WRITE}{refusal.message}{more}"
+    words = f"{write}{_WAS_REFUSED}{refusal.message}{more}"
     is_news = draft.status.condition(CHANGE_REFUSED) is None
     draft = draft.but(status=with_condition(draft.status, CHANGE_REFUSED, "True", (CHANGE_REFUSED, words), context.now))
     return draft.with_events(Event("Warning", CHANGE_REFUSED, words)) if is_news else draft

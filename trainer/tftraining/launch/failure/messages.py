@@ -103,6 +103,16 @@ def exited_early(names: Sequence[str]) -> str:
     return f"{summarize_names(names)} exited with code 0 before the others had started"
 
 
+def was_oom_killed(member: object) -> str:
+    """`worker-1 was OOMKilled`: why a job makes no more backups in memory."""
+    return f"{member} was {OOM_KILLED}"
+
+
+def differs(violation: str) -> str:
+    """`the resumed training differs from the undisturbed one: epoch 3 has 152 steps of 300`."""
+    return f"the resumed training differs from the undisturbed one: {violation}"
+
+
 def summarize_names(names: Sequence[str]) -> str:
     """The first three names, and the number of the others: a message stays readable with a thousand workers."""
     shown = ", ".join(names[:3])

@@ -12,6 +12,7 @@ from typing import Any
 
 from tftraining.launch.failure.exit import OOM_KILLED
 from tftraining.launch.failure.incident import DIFFERS, Incident
+from tftraining.launch.failure.messages import differs, was_oom_killed
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
 from tftraining.launch.gang.backup_summary import Summary, summarize, violation_of
@@ -175,7 +176,7 @@ class MemoryBackups:
         failure does not count as a repeated one: the next round resumes elsewhere. A program that ran out of memory
         ends the backups of the job, for they may be the cause; so does a resumed training that differs."""
         if incident.exit is not None and incident.exit.kind == OOM_KILLED:
-            self._off = f"{incident.member} was OOMKilled"
+            self._off = was_oom_killed(incident.member)
         if violation := violation_of(peer.backup for peer in self._membership.copiers):
             self._violation, self._off = violation, self._off or f"the resumed training differed: {violation}"
             return self._judge_violation(replace(incident, violation=violation))
@@ -197,7 +198,7 @@ class MemoryBackups:
         ended_for_it = exception.partition(":")[0].rpartition(".")[2] == DIFFERS or of_a_lost_peer(exception)
         if not (incident.charged and ended_for_it) or self._decisions.ledger.violations:
             return incident
-        told = f"{incident.member}: the resumed training differs from the undisturbed one: {incident.violation}"
+        told = f"{incident.member}: {differs(incident.violation)}"
         return replace(incident, reason=DIFFERS, message=told, charged=False, same="")
 
     def _repeats_the_failure_before(self, incident: Incident) -> bool:

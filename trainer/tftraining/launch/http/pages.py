@@ -112,7 +112,7 @@ def watched_fields(control: ProgramControl, settings: Settings, coordinator: Coo
 
 def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
     phase, reason, message = _phase(coordinator)
-    failure = coordinator.decisions.last_failure
+    failure, peers = coordinator.decisions.last_failure, coordinator.membership.peers.values()
     return {
         "round": coordinator.rounds.number,
         "phase": phase,
@@ -123,9 +123,7 @@ def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
         "finished": _finished(coordinator),
         "lingering": _lingering(coordinator),
         "trainsAlone": _alone(coordinator),
-        "noGpu": [
-            peer.name for peer in coordinator.membership.peers.values() if peer.sees_no_gpu and peer.is_connected
-        ],
+        "noGpu": [each.name for each in peers if each.sees_no_gpu and each.is_connected],
         "ledger": coordinator.decisions.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
         "failure": None if failure is None else _failure(failure),
