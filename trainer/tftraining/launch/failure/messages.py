@@ -105,7 +105,7 @@ def exited_early(names: Sequence[str]) -> str:
 
 def was_oom_killed(member: object) -> str:
     """`worker-1 was OOMKilled`: why a job makes no more backups in memory."""
-    return f"{member} was {OOM_KILLED}"
+    return f"{member} was OOMKilled"
 
 
 def differs(violation: str) -> str:
