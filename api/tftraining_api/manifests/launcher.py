@@ -9,7 +9,6 @@ import json
 
 import msgspec
 
-from tftraining.launch.config import policy
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining.launch.roles import WORKER
 from tftraining_api.manifests import code, memory_backup, spec_updates
@@ -132,7 +131,8 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "secretFile": f"{KEY_DIRECTORY}/{KEY}",
         "directory": mounted_directory(job, spec.storage),
         "terminationMessage": container.get("terminationMessagePath") or "/dev/termination-log",
-        **policy.encode(spec),
+        **spec.launcher_settings(),
+        "scope": spec.restart_scope,  # unset, it follows from the roles
         # For the chief only: its launcher decides for all.
         "rules": _rules(spec) if replica == spec.chief else [],
         **_size(job, spec),

@@ -8,7 +8,7 @@ needs new pods: plan/incident.SPEC_CHANGED). Every other field is in the pod sin
 
 import json
 
-from tftraining.launch.config.policy import encode_updates
+from tftraining.launch.config.policy import UPDATABLE
 from tftraining.launch.roles import WORKER
 from tftraining_api.model.spec import JobSpec, Manifest
 
@@ -18,7 +18,7 @@ VOLUME, DIRECTORY, FILE = "tftraining-orders", "/opt/tftraining-orders", "orders
 def spec_update(spec: JobSpec) -> Manifest:
     """The fields of the present spec that running launchers take."""
     worker = spec.role(WORKER)
-    return {"workers": worker.replicas if worker else 0, **encode_updates(spec)}
+    return {"workers": worker.replicas if worker else 0, **spec.launcher_settings(UPDATABLE)}
 
 
 def written(spec: JobSpec) -> str:

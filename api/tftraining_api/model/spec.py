@@ -3,16 +3,22 @@
 The CRD's schema and CEL rules have already validated the values; these types only hold them.
 """
 
+from collections.abc import Iterable
 from functools import cached_property
 from hashlib import sha256
 from typing import Any, Literal
 
 import msgspec
 
+from tftraining.launch.config.policy import Policy, key_of, names
+from tftraining.launch.config.settings import CopySettings
 from tftraining.launch.roles import GANG_ROLES, OUTSIDE_GANG, ROLES, SERVING_ROLES, TRAINER_ROLES, RoleName
 from tftraining_api.model.names import Replica
 
 Manifest = dict[str, Any]
+# The defaults of what launchers decide by, too. Any: a launcher also takes numbers of seconds that are not whole.
+DEFAULT: Any = Policy()
+COPY_DEFAULT: Any = CopySettings()
 
 
 # gc=False spares the garbage collector repeated scans of the values, of which a large gang has a hundred thousand. No
@@ -102,24 +108,20 @@ class RestartPolicy(Frozen, frozen=True):
 
     mode: Literal["InPlace", "Recreate"] = "InPlace"
     scope: Literal["Job", "Pod"] | None = None
-    max_restarts: int = 10
-    same_failure_limit: int = 3
-    budget_reset: Literal["OnProgress", "Never"] = "OnProgress"
+    max_restarts: int = DEFAULT.max_restarts
+    same_failure_limit: int = DEFAULT.same_failure_limit
+    budget_reset: Literal["OnProgress", "Never"] = DEFAULT.budget_reset
     rules: tuple[RestartRule, ...] = ()
-
-
-# The default of spec.launcher.memoryBackup.mode; the CRD has the same (tests/unit/chart/test_crd_model.py).
-MEMORY_BACKUP_MODE: Literal["Auto", "Off"] = "Auto"
 
 
 class MemoryBackup(Frozen, frozen=True):
     """Backups of the training state in memory. `size_limit` is a quantity of bytes; `exactness` tells whether a restart
     may go on with other examples than the undisturbed training."""
 
-    mode: Literal["Auto", "Off"] = MEMORY_BACKUP_MODE
-    max_overhead_percent: float = 1
+    mode: Literal["Auto", "Off"] = COPY_DEFAULT.mode
+    max_overhead_percent: float = COPY_DEFAULT.max_overhead_percent
     size_limit: str | None = None
-    exactness: Literal["Preferred", "Required"] = "Preferred"
+    exactness: Literal["Preferred", "Required"] = COPY_DEFAULT.exactness
 
 
 _MEMORY_BACKUP = MemoryBackup()
@@ -128,9 +130,9 @@ _MEMORY_BACKUP = MemoryBackup()
 class LauncherSpec(Frozen, frozen=True):
     """The settings of the launcher, which runs as PID 1 and starts the user's command."""
 
-    warm_start: bool = True
-    termination_grace_seconds: int = 5
-    member_timeout_seconds: float = 3
+    warm_start: bool = DEFAULT.warm_start
+    termination_grace_seconds: int = DEFAULT.termination_grace_seconds
+    member_timeout_seconds: float = DEFAULT.member_timeout_seconds
     image: str | None = None
     memory_backup: MemoryBackup = _MEMORY_BACKUP
     keras: Literal["Auto", "Legacy", "Unpatched"] = "Auto"
@@ -157,14 +159,22 @@ class RunPolicy(Frozen, frozen=True):
 
     suspend: bool = False
     active_deadline_seconds: int | None = None
-    start_deadline_seconds: int = 600
+    start_deadline_seconds: int = DEFAULT.start_deadline_seconds
     stall_timeout_seconds: int | None = None
     ttl_seconds_after_finished: int | None = None
-    evaluator_grace_seconds: int = 60
+    evaluator_grace_seconds: int = DEFAULT.evaluator_grace_seconds
     node_lost_seconds: int = 60
     clean_pod_policy: Literal["Running", "All", "None"] = "Running"
     scheduling: Scheduling | None = None
     managed_by: str | None = None
+
+
+# Which part of the spec has a setting; tests/unit/api/test_wire_json.py holds the names apart.
+_PARTS = {
+    name: part
+    for part, kind in (("restart_policy", RestartPolicy), ("launcher", LauncherSpec), ("run_policy", RunPolicy))
+    for name in kind.__struct_fields__
+}
 
 
 class JobSpec(Frozen, frozen=True, dict=True, gc=True):
@@ -178,7 +188,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
     restart_policy: RestartPolicy = RestartPolicy()
     launcher: LauncherSpec = LauncherSpec()
     run_policy: RunPolicy = RunPolicy()
-    success_policy: Literal["Chief", "AllWorkers"] = "Chief"
+    success_policy: Literal["Chief", "AllWorkers"] = DEFAULT.success_policy
 
     def role(self, role: RoleName) -> RoleSpec | None:
         """The role's spec; None if the job lacks the role."""
@@ -189,6 +199,11 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         """The pod template of the role: its own, otherwise the common one."""
         own = self.role(role)
         return (own.template if own and own.template else self.template) or {}
+
+    def launcher_settings(self, wanted: Iterable[str] = names(Policy)) -> Manifest:
+        """The settings of the launchers by these names, in the JSON of the custom resource."""
+        owners = ((name, getattr(self, part) if (part := _PARTS.get(name)) else self) for name in wanted)
+        return {key_of(name): getattr(owner, name) for name, owner in owners}
 
     @property
     def in_place(self) -> bool:

@@ -12,7 +12,7 @@ The algorithm
 
 The invariants (tests/support/simulated_cluster/invariants.py checks them after each step)
     * A pod is created only when no pod of its name, of an older attempt or of an earlier job of that name is left.
-    * The charged restarts never exceed the budget (spec.restartPolicy.maxRestarts).
+    * The charged restarts never exceed the budget of spec.restartPolicy.
     * The phases Succeeded and Failed are final.
     * A job whose children match its status needs no write.
     * A decision is in the status before any child changes, so a crash of the operator in between loses nothing.

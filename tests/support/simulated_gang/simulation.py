@@ -32,7 +32,9 @@ def make_coordinator(
 ) -> Coordinator:
     """A coordinator created at monotonic second 0, with a wall clock fixed at 1000."""
     members = members or ("worker-0", "worker-1")
-    job = JobContext("uid", 1, Gang(members, members[0]), Policy(**policy), proven, host, backups_off)
+    job = JobContext(
+        "uid", 1, Gang(members, members[0]), Policy(**{"same_failure_limit": 0, **policy}), proven, host, backups_off
+    )
     return Coordinator(job, ledger or Ledger(), lambda: 1000.0, 0.0)
 
 
@@ -100,7 +102,9 @@ class SimulatedGang:
     def __init__(self, size: int, seed: int, names: tuple[str, ...] = (), **policy: Any) -> None:
         self.random = random.Random(seed)
         self.now = 100.0
-        self.policy = Policy(**{"max_restarts": 1_000_000, "start_deadline_seconds": 1e9, **policy})
+        self.policy = Policy(
+            **{"max_restarts": 1_000_000, "same_failure_limit": 0, "start_deadline_seconds": 1e9, **policy}
+        )
         self.names = names or tuple(f"worker-{index}" for index in range(size))
         self.created = 0
         self.launchers: dict[str, SimulatedLauncher] = {}

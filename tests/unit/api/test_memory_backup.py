@@ -11,7 +11,7 @@ from tftraining.launch.roles import RoleName
 from tftraining_api.manifests.memory_backup import NO_LIMIT
 from tftraining_api.manifests.pod import pod
 from tftraining_api.model.names import Replica
-from tftraining_api.model.spec import MEMORY_BACKUP_MODE, JobSpec, Manifest
+from tftraining_api.model.spec import JobSpec, Manifest
 from tftraining_api.model.status import Status
 
 GI = 1024**3
@@ -55,7 +55,7 @@ def test_the_volume_takes_half_of_the_containers_limit() -> None:
     manifest = made(limited().beside(name="sidecar", image="proxy"))
     assert volume(manifest) == {"medium": "Memory", "sizeLimit": str(GI)}
     assert told(manifest) == {
-        "mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "exactness": "Preferred", "sizeLimit": GI,
+        "mode": "Auto", "maxOverheadPercent": 1, "exactness": "Preferred", "sizeLimit": GI,
         "memoryLimit": 2 * GI, "directory": PATH, "off": "",
     }  # fmt: skip
 
@@ -114,7 +114,7 @@ def fingerprint(**launcher: Any) -> str:
 
 def test_the_defaults_that_the_api_server_adds_change_no_fingerprint_of_a_running_job() -> None:
     """A job of the version before has no such field in its pods' annotation; its spec is read with the defaults."""
-    backup = {"mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "exactness": "Preferred"}
+    backup = {"mode": "Auto", "maxOverheadPercent": 1, "exactness": "Preferred"}
     assert fingerprint(memoryBackup=backup) == fingerprint()
     assert fingerprint(warmStart=False, memoryBackup=backup) == fingerprint(warmStart=False)
 

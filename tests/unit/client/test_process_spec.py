@@ -12,7 +12,6 @@ from tests.support.control_plane.manifests import REMOVED, changed, full, minima
 from tftraining.launch.config.settings import with_tf_config
 from tftraining_api.model import tf_config
 from tftraining_api.model.job import parse_job
-from tftraining_api.model.spec import MEMORY_BACKUP_MODE
 from tftraining_client.errors import UserError
 from tftraining_client.local.ports import Ports
 from tftraining_client.local.process_spec import ProcessSpec, allocate, local_job, process_spec
@@ -93,7 +92,7 @@ def test_replicas_share_the_machines_memory_for_backups(tmp_path: Path) -> None:
     told = backup_settings(tmp_path, {**roles, f"{BACKUP}.exactness": "Required"}, 3_000_000_001)
     assert set(told) == {"worker-0", "worker-1"}
     assert told["worker-1"] == {
-        "mode": MEMORY_BACKUP_MODE, "maxOverheadPercent": 1, "exactness": "Required", "sizeLimit": None,
+        "mode": "Auto", "maxOverheadPercent": 1, "exactness": "Required", "sizeLimit": None,
         "memoryLimit": 1_000_000_000, "directory": None, "off": "",
     }  # fmt: skip
 

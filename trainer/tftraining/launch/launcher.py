@@ -44,7 +44,7 @@ from tftraining.launch.in_user_process import finished_copy, legacy_keras
 from tftraining.launch.in_user_process.hooks import FINISHED
 from tftraining.launch.process import open_files
 from tftraining.launch.process.leftovers import own_places
-from tftraining.launch.process.memory_store import Limits, MemoryStore
+from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.program import Program
 from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.client import RendezvousClient
@@ -230,12 +230,11 @@ class Launcher:
         told, job = self._settings.memory_backup, self._settings.job
         if not told.on or not self._settings.in_gang:
             return None
-        limits = Limits(told.max_overhead_percent, told.size_limit, told.memory_limit, told.exactness)
         try:
             if told.directory is None:
-                store = MemoryStore.temporary(limits)
+                store = MemoryStore.temporary(told)
             else:
-                store = MemoryStore.lasting(limits, told.directory, job["uid"], self._settings.gang.me)
+                store = MemoryStore.lasting(told, told.directory, job["uid"], self._settings.gang.me)
         except OSError as error:
             self._program.log(f"tftraining: no backups in memory: {error}")
             return None

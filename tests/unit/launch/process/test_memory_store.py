@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.launchers.copies import is_whole, write_copy
+from tftraining.launch.config.settings import CopySettings
 from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 from tftraining.launch.process.copy_files import CHUNK_BYTES, CopyGoneError, IncomingCopy, OutgoingCopy
-from tftraining.launch.process.memory_store import Limits, MemoryStore
+from tftraining.launch.process.memory_store import MemoryStore
 
-LIMITS = Limits(1.0, size=5000, memory=70_000, exactness="Required")
+LIMITS = CopySettings(size_limit=5000, memory_limit=70_000, exactness="Required")
 
 
 def names(directory: Path) -> list[str]:

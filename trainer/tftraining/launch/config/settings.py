@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.config.policy import Gang, Policy, decode
+from tftraining.launch.config.policy import Gang, Parse, Policy, decode, optional, setting
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.in_user_process.tf_config import NAME, text
@@ -27,23 +27,52 @@ class SettingsError(Exception):
     """A setting is missing or wrong; the message is one line for a person."""
 
 
-@dataclass(frozen=True)
-class MemoryBackup:
-    """The settings of backups in memory. `max_overhead_percent` is the share of the time that copies may block the
-    training; the limits are in bytes, None for no limit. `directory` is the place of the copies, None for /dev/shm."""
+def _percent(value: Any, key: str) -> float:
+    if not 0 < float(value) <= 100:
+        raise ValueError(f"{key} must be above 0 and at most 100")
+    return float(value)
 
-    enabled: bool = False  # spec.launcher.memoryBackup.mode is Auto
-    max_overhead_percent: float = 1.0
-    size_limit: int | None = None  # of both copies of one member
-    memory_limit: int | None = None  # of the container
-    directory: Path | None = None
-    off: str = ""  # why this job makes no copies in spite of mode Auto
-    exactness: str = "Preferred"  # Required: no copy from which the training may go on with other examples
+
+def _bytes(value: Any, key: str) -> int:
+    if int(value) <= 0:
+        raise ValueError(f"{key} must be above 0 bytes")
+    return int(value)
+
+
+def _one_of(*choices: str) -> Parse:
+    def parse(value: Any, key: str) -> str:
+        if value not in choices:
+            raise ValueError(f"{key} {value!r} is neither {' nor '.join(choices)}")
+        return str(value)
+
+    return parse
+
+
+def _directory(value: Any, key: str) -> Path | None:
+    if (directory := _path(value)) is not None and not directory.is_absolute():
+        raise ValueError(f"{key} {directory} is not an absolute path")
+    return directory
+
+
+@dataclass(frozen=True)
+class CopySettings:
+    """The settings of backups in memory: spec.launcher.memoryBackup, and what the operator adds for this member.
+    `max_overhead_percent` is the share of the time that copies may block the training; the limits are in bytes, None
+    for no limit. `directory` is the place of the copies, None for /dev/shm."""
+
+    mode: str = setting("Auto", _one_of("Auto", "Off"), before="Off")
+    max_overhead_percent: float = setting(1, _percent)
+    # Required: no copy from which the training may go on with other examples
+    exactness: str = setting("Preferred", _one_of("Preferred", "Required"))
+    size_limit: int | None = setting(None, optional(_bytes))  # of both copies of one member
+    memory_limit: int | None = setting(None, optional(_bytes))  # of the container
+    directory: Path | None = setting(None, _directory)  # noqa: RUF009  a path is immutable
+    off: str = setting("", lambda value, _: str(value or ""))  # why this job makes no copies in spite of mode Auto
 
     @property
     def on(self) -> bool:
         """Whether the program may make copies."""
-        return self.enabled and not self.off
+        return self.mode == "Auto" and not self.off
 
 
 @dataclass(frozen=True)
@@ -69,7 +98,7 @@ class Settings:
     needed: bool  # False for a member whose pod was created while the others trained
     spec_updates_file: Path | None  # the file with updates of the spec while the job runs
     gpus: int  # requested by this member's container
-    memory_backup: MemoryBackup
+    memory_backup: CopySettings
     keras: str  # one of legacy_keras.KINDS: status.keras of the job
 
     @property
@@ -189,7 +218,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         job={key: str(raw["job"][key]) for key in ("namespace", "name", "uid")},
         attempt=int(raw["attempt"]),
         gang=gang,
-        policy=decode(raw),
+        policy=decode(Policy, raw),
         ledger=Ledger.from_json(raw.get("ledger") or {}),
         rendezvous=_address(raw["rendezvous"]),
         host=str(raw.get("host", "")),
@@ -205,7 +234,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         needed=bool(raw.get("needed", True)),
         spec_updates_file=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
-        memory_backup=_memory_backup(raw.get("memoryBackup") or {}),
+        memory_backup=decode(CopySettings, raw.get("memoryBackup") or {}, "memoryBackup."),
         keras=_keras(raw.get("keras", legacy_keras.LEGACY)),  # older operators do not send it
     )
 
@@ -214,38 +243,6 @@ def _keras(kind: object) -> str:
     if kind not in legacy_keras.KINDS:
         raise ValueError(f"keras {kind!r} is none of {', '.join(legacy_keras.KINDS)}")
     return str(kind)
-
-
-def _memory_backup(fields: Mapping[str, Any]) -> MemoryBackup:
-    """The settings of backups in memory, which are off without the fields."""
-    if (mode := fields.get("mode", "Off")) not in ("Auto", "Off"):
-        raise ValueError(f"memoryBackup.mode {mode!r} is neither Auto nor Off")
-    if (exactness := fields.get("exactness", "Preferred")) not in ("Preferred", "Required"):
-        raise ValueError(f"memoryBackup.exactness {exactness!r} is neither Preferred nor Required")
-    percent = float(fields.get("maxOverheadPercent", 1))
-    if not 0 < percent <= 100:
-        raise ValueError("memoryBackup.maxOverheadPercent must be above 0 and at most 100")
-    directory = _path(fields.get("directory"))
-    if directory is not None and not directory.is_absolute():
-        raise ValueError(f"memoryBackup.directory {directory} is not an absolute path")
-    return MemoryBackup(
-        enabled=mode == "Auto",
-        max_overhead_percent=percent,
-        size_limit=_bytes(fields, "sizeLimit"),
-        memory_limit=_bytes(fields, "memoryLimit"),
-        directory=directory,
-        off=str(fields.get("off") or ""),
-        exactness=exactness,
-    )
-
-
-def _bytes(fields: Mapping[str, Any], name: str) -> int | None:
-    """A field of memoryBackup that is a number of bytes; None if it is absent or null."""
-    if (value := fields.get(name)) is None:
-        return None
-    if int(value) <= 0:
-        raise ValueError(f"memoryBackup.{name} must be above 0 bytes")
-    return int(value)
 
 
 def _path(value: object) -> Path | None:

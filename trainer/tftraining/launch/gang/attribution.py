@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tftraining.launch.config.policy import START_DEADLINE_UNSET
+from tftraining.launch.config.policy import Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import TERMINATED, Incident, reason_of
@@ -97,7 +97,9 @@ class Attribution:
         others = [peer.name for peer in running if peer.name not in connecting]
         if connecting and others:
             told.append(f"{summarize_names(others)} {'does' if len(others) == 1 else 'do'} not connect")
-        return "; ".join(told), policy.start_deadline_seconds != START_DEADLINE_UNSET or len(connecting) == len(running)
+        return "; ".join(told), policy.start_deadline_seconds != Policy.start_deadline_seconds or len(
+            connecting
+        ) == len(running)
 
     @property
     def _start_limit(self) -> str:

@@ -14,11 +14,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
+from tftraining.launch.config.settings import CopySettings
 from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 
 PLACE = Path("/dev/shm")
@@ -28,24 +28,13 @@ REPORT_BYTES = 16_384
 WAIT_STEPS = 200  # steps before the first copy of a `fit`: one that ends sooner needs none
 
 
-@dataclass(frozen=True)
-class Limits:
-    """`percent` is the share of the time that copies may block the training; sizes are in bytes. `exactness` is that of
-    spec.launcher.memoryBackup."""
-
-    percent: float
-    size: int | None = None  # of all copies together
-    memory: int | None = None  # of the container
-    exactness: str = "Preferred"
-
-
 class MemoryStore:
     """The directory of one launcher. Its methods are fast: they touch names and small files in memory."""
 
-    def __init__(self, directory: Path, lock: int, limits: Limits, *, lasts: bool) -> None:
+    def __init__(self, directory: Path, lock: int, settings: CopySettings, *, lasts: bool) -> None:
         """OSError if the directory cannot be written. `lasts`: an end without a verdict leaves the copies."""
         self.directory = directory
-        self.limits = limits
+        self.settings = settings
         self._lock: int | None = lock
         self._lasts = lasts
         self._report: dict[str, Any] | None = None
@@ -53,7 +42,7 @@ class MemoryStore:
         self.begin_round()
 
     @classmethod
-    def temporary(cls, limits: Limits, place: Path = PLACE) -> MemoryStore:
+    def temporary(cls, settings: CopySettings, place: Path = PLACE) -> MemoryStore:
         """A new directory in `place`; OSError if that does not exist or cannot be written."""
         remove_abandoned(place)
         unlocked = Path(tempfile.mkdtemp(prefix="tftraining-new-", dir=place))
@@ -61,10 +50,10 @@ class MemoryStore:
         # Named only now: without its lock another launcher of this machine would take it for abandoned.
         directory = unlocked.rename(place / f"{PREFIX}{unlocked.name.rpartition('-')[2]}")
         assert lock is not None
-        return cls(directory, lock, limits, lasts=False)
+        return cls(directory, lock, settings, lasts=False)
 
     @classmethod
-    def lasting(cls, limits: Limits, place: Path, uid: str, member: str) -> MemoryStore:
+    def lasting(cls, settings: CopySettings, place: Path, uid: str, member: str) -> MemoryStore:
         """The directory of this member of the job `uid` in `place`, with the copies that its earlier launcher has left.
         OSError if another launcher uses it."""
         directory = place / f"{PREFIX}{uid}-{member}"
@@ -72,7 +61,7 @@ class MemoryStore:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (lock := _locked(directory, create=True)) is None:
             raise OSError(f"{directory} is in use by another launcher")
-        return cls(directory, lock, limits, lasts=True)
+        return cls(directory, lock, settings, lasts=True)
 
     def held(self) -> list[tuple[int, int]]:
         """Round and step of every complete copy, the oldest first. Ask only while no program runs."""
@@ -100,14 +89,14 @@ class MemoryStore:
         that of the job."""
         told = {
             "directory": str(self.directory),
-            "percent": self.limits.percent,
+            "percent": self.settings.max_overhead_percent,
             "restore": restore,
             "source": source,
             "fetching": fetching,
-            "memoryLimit": self.limits.memory,
-            "sizeLimit": self.limits.size,
+            "memoryLimit": self.settings.memory_limit,
+            "sizeLimit": self.settings.size_limit,
             "waitSteps": WAIT_STEPS,
-            "exactness": self.limits.exactness,
+            "exactness": self.settings.exactness,
             "uid": uid,
         }
         return {copy_file.VARIABLE: json.dumps(told)}

@@ -72,7 +72,7 @@ class CopyClient:
         """The announced size. OSError or ValueError if there is no copy, or one that is too large."""
         if answer["type"] != "copy":
             raise ProtocolError(str(answer.get("why"))[:200])
-        size, most = answer["bytes"], (self._store.limits.size or LARGEST) // copy_file.SLOTS
+        size, most = answer["bytes"], (self._store.settings.size_limit or LARGEST) // copy_file.SLOTS
         if not isinstance(size, int) or not copy_file.HEAD <= size <= most:
             raise ValueError(f"a copy of {str(size)[:40]} bytes, where at most {most} are allowed")
         return size
