@@ -23,15 +23,6 @@ GONE = (errno.EPIPE, errno.EIO)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 
 
-def run_locally(argv: Sequence[str]) -> int:
-    """`tftj run`; for invalid arguments SystemExit(2) after one line."""
-    from tftraining_client.local_command import parse
-
-    arguments = parse(argv)
-    code: int = arguments.main(arguments)
-    return code
-
-
 def on_cluster(argv: Sequence[str]) -> int:
     """Every other command; for invalid arguments SystemExit(2) after one line."""
     _have_home()
@@ -161,7 +152,12 @@ def completions(given: Sequence[str]) -> list[str]:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        code = run_locally(arguments) if arguments[:1] == ["run"] else on_cluster(arguments)
+        if arguments[:1] == ["run"]:
+            from tftraining_client.local_command import run_locally
+
+            code = run_locally(arguments)
+        else:
+            code = on_cluster(arguments)
         sys.stdout.flush()
         return code
     except UserError as error:

@@ -24,6 +24,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
+def run_locally(argv: Sequence[str]) -> int:
+    """Run the command, `run` included, as `parse` takes it."""
+    arguments = parse(argv)
+    code: int = arguments.main(arguments)
+    return code
+
+
 def option_names() -> list[str]:
     """The options of `run`."""
     return sorted(set(re.findall(r"(?<=\[)--?[a-z]+", _add_run(_Parser(prog="tftj")).format_usage())))

@@ -15,15 +15,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from tftraining_client.commands.cluster_options import REQUESTS, Cluster, with_cluster
+from tftraining_client.commands.cluster_options import REQUESTS, Cluster, plain_name, with_cluster
 from tftraining_client.errors import UserError
 
 EPILOG = "Exit codes: 0 done, 1 the job failed or ended otherwise, 2 wrong input or a missing right, 3 no API server, "
 EPILOG += "124 timeout, 130 Ctrl-C, 141 broken pipe."
 
 STATES = ("succeeded", "failed", "finished", "running", "suspended", "epoch=")
-# As kubectl takes them, with the group and without; names.py has them, and is not imported for the help.
-KINDS = [f"{kind}{group}" for kind in ("tftrainingjob", "tftrainingjobs") for group in ("", ".tftraining.dev")]
 
 # The groups of the help, with an example for each command.
 GROUPS = {
@@ -189,18 +187,12 @@ def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
     """The names of the jobs that begin so, for the shell; none if the cluster does not answer."""
     from tftraining_client.commands import completion
 
-    return completion.job_names(Cluster.of(context.params), incomplete)
+    return completion.job_names(Cluster.of(context.params).connecting, incomplete)
 
 
 def complete_states(incomplete: str) -> list[str]:
     """The states for which `wait` can wait, for the shell."""
     return [each for each in STATES if each.startswith(incomplete)]
-
-
-def plain_name(given: str) -> str:
-    """The name alone of `tftrainingjob.tftraining.dev/digits`, which `-o name` prints."""
-    kind, slash, name = given.partition("/")
-    return name if slash and kind.lower() in KINDS else given
 
 
 def plain_names(given: list[str] | None) -> list[str]:
@@ -227,7 +219,7 @@ ReportFormat = Annotated[ReportOutput | None, typer.Option("--output", "-o", hel
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
 )
 def _run_locally(context: typer.Context) -> Work:
-    from tftraining_client.__main__ import run_locally
+    from tftraining_client.local_command import run_locally
 
     return lambda: run_locally(["run", *context.args])
 

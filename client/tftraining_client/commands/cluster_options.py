@@ -1,4 +1,4 @@
-"""The options of every command that speaks to a cluster, named as kubectl names them."""
+"""The options of every command that speaks to a cluster, and the name of a job, as kubectl takes them."""
 
 import functools
 import inspect
@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 
 REQUESTS = 6  # from this level on kubectl tells requests
+# As kubectl takes them, with the group and without; names.py has them, and is not imported for the help.
+KINDS = [f"{kind}{group}" for kind in ("tftrainingjob", "tftrainingjobs") for group in ("", ".tftraining.dev")]
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,17 @@ class Cluster:
         return "".join(f" {name} {shlex.quote(value)}" for name, value in given if value)
 
 
+def plain_name(given: str) -> str:
+    """The name alone of `tftrainingjob.tftraining.dev/digits`, which `-o name` prints."""
+    kind, slash, name = given.partition("/")
+    return name if slash and kind.lower() in KINDS else given
+
+
 def complete_namespaces(context: typer.Context, incomplete: str) -> list[str]:
     """The namespaces, for the shell."""
     from tftraining_client.commands import completion  # noqa: PLC0415  only for the shell
 
-    return completion.namespaces(Cluster.of(context.params), incomplete)
+    return completion.namespaces(Cluster.of(context.params).connecting, incomplete)
 
 
 def complete_contexts(context: typer.Context, incomplete: str) -> list[str]:

@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from typing import Any
 
 from typer._completion_shared import get_completion_script
 
 from tftraining_api.kube.api import ApiError
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.connection import context_names
-from tftraining_client.commands.cluster_options import Cluster
 from tftraining_client.commands.output import hint_lines
 from tftraining_client.errors import UserError
 
@@ -32,23 +31,24 @@ def print_script(shell: str) -> int:
     return 0
 
 
-def job_names(cluster: Cluster, incomplete: str) -> list[str]:
-    """The names of the jobs that begin with `incomplete`; none if the cluster does not answer in time."""
+def job_names(connecting: dict[str, Any], incomplete: str) -> list[str]:
+    """The names of the jobs that begin with `incomplete`; none if the cluster does not answer in time. `connecting` has
+    the arguments of AsyncClient."""
 
     async def names(client: AsyncClient) -> list[str]:
         return [job.name for job in await client.list()]
 
-    return _asked(cluster, names, incomplete)
+    return _asked(connecting, names, incomplete)
 
 
-def namespaces(cluster: Cluster, incomplete: str) -> list[str]:
+def namespaces(connecting: dict[str, Any], incomplete: str) -> list[str]:
     """The namespaces that begin with `incomplete`; none if the cluster does not answer in time or may not list them."""
 
     async def names(client: AsyncClient) -> list[str]:
         found, _ = await (await client.connection()).api.list("/api/v1/namespaces", [])
         return [each["metadata"]["name"] for each in found]
 
-    return _asked(replace(cluster, namespace=None), names, incomplete)
+    return _asked({**connecting, "namespace": None}, names, incomplete)
 
 
 def contexts(kubeconfig: str | None, incomplete: str) -> list[str]:
@@ -59,9 +59,11 @@ def contexts(kubeconfig: str | None, incomplete: str) -> list[str]:
         return []
 
 
-def _asked(cluster: Cluster, names: Callable[[AsyncClient], Awaitable[list[str]]], incomplete: str) -> list[str]:
+def _asked(
+    connecting: dict[str, Any], names: Callable[[AsyncClient], Awaitable[list[str]]], incomplete: str
+) -> list[str]:
     async def found() -> list[str]:
-        async with AsyncClient(**cluster.connecting, notify=lambda text: None) as client:
+        async with AsyncClient(**connecting, notify=lambda text: None) as client:
             async with asyncio.timeout(SECONDS):
                 return await names(client)
 

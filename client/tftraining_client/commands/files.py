@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining_client.cluster.async_client import AsyncClient
-from tftraining_client.commands.app import plain_name
+from tftraining_client.commands.cluster_options import plain_name
 from tftraining_client.commands.output import Column, note, print_json, print_raw, print_table, say
 from tftraining_client.commands.progress import amount, shown
 from tftraining_client.errors import UserError

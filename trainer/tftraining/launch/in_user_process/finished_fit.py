@@ -23,10 +23,10 @@ from typing import Any
 from . import backup_owner, call_site, finished_copy
 from .backup_owner import Owner
 from .keras_backup import Backup, find_backup
-from .keras_hook import EPOCHS_DONE
 from .memory_backup.callback_state import keeping_rows
 from .memory_backup.program_digest import distributions_digest, program_digest
 from .memory_backup.random_numbers import of_model
+from .tracker import EPOCHS_DONE
 
 VISIBLE_SECONDS = 60.0  # for all members to see what the chief sees: NFS may show new names that late
 _FIT = "_tftraining_fit"

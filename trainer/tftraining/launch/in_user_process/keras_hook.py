@@ -17,10 +17,8 @@ from .import_hook import after_import
 from .memory_backup import input_position, shuffle_seed
 from .memory_backup.copy_file import VARIABLE as MEMORY_BACKUP
 from .surface import Part, Surface
-from .tracker import Tracker
+from .tracker import EPOCHS_DONE, STEPS_DONE, Tracker
 
-EPOCHS_DONE = "_tftraining_epochs_done"  # set on the CallbackList of a restored `fit`: fewer than all if stopped early
-STEPS_DONE = "_tftraining_steps_done"  # the same, of a `fit` of Keras 3 with copies: its steps so far
 MODULES = frozenset(
     {
         "tf_keras.src.callbacks",

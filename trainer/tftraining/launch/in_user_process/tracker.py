@@ -18,6 +18,10 @@ from .claim import Claim
 from .peers import Peers
 from .progress_page import NONE, PageWriter
 
+# What a restored `fit` of Keras has done before, on its CallbackList.
+EPOCHS_DONE = "_tftraining_epochs_done"  # of one that trains no more: fewer than all if it was stopped early
+STEPS_DONE = "_tftraining_steps_done"  # of one of Keras 3 with copies
+
 
 class Tracker:
     """The tracker of a process. `path` is the page's path; with "" all methods do nothing."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from .. import call_site
 from ..keras_backup import Backup
-from ..keras_hook import EPOCHS_DONE, STEPS_DONE
+from ..tracker import EPOCHS_DONE, STEPS_DONE
 from . import copy_file, input_kind, kept_variables, random_numbers, stored_state, variable_count
 from .callback_state import CallbackStates
 from .copier import Copier, describe
