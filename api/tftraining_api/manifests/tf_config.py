@@ -1,6 +1,6 @@
 """TF_CONFIG: the variable that tells a TensorFlow process the addresses of its cluster and its own task."""
 
-from tftraining.launch.in_user_process.tf_config import text
+from tftraining.launch.in_user_process.shared.tf_config import text
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import JobSpec, Manifest

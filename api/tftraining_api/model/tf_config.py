@@ -9,8 +9,8 @@ inside the Python interpreter, and a job in which it cannot is invalid.
 
 from collections.abc import Sequence
 
-from tftraining.launch.in_user_process.fork_eligibility import imports_sitecustomize
-from tftraining.launch.in_user_process.tf_config import LONGEST, NAME, Cluster, size_of
+from tftraining.launch.in_user_process.shared.python_command import imports_sitecustomize
+from tftraining.launch.in_user_process.shared.tf_config import LONGEST, NAME, Cluster, size_of
 from tftraining.launch.roles import GANG_ROLES, ROLES, RoleName
 from tftraining_api.model.names import CONTAINER, Key, Replica, address_pattern
 from tftraining_api.model.spec import JobSpec, Manifest
@@ -20,7 +20,7 @@ _REFERENCE = f"$({NAME})"
 
 
 def cluster_of(key: Key, spec: JobSpec) -> Cluster:
-    """The roles of the gang in the form that `tftraining.launch.in_user_process.tf_config` uses."""
+    """The roles of the gang in the form that `tftraining.launch.in_user_process.shared.tf_config` uses."""
     roles = ((role, own) for role in GANG_ROLES if (own := spec.role(role)) is not None and own.replicas)
     return tuple((role, own.replicas, address_pattern(key, role, own.port)) for role, own in roles)
 

@@ -10,7 +10,7 @@ of the resource that is older than the operator drops the other fields, but no c
 import msgspec
 
 from tftraining.launch.failure.messages import differs, was_oom_killed
-from tftraining.launch.in_user_process.memory_backup.copy_report import ENDED, WAITS
+from tftraining.launch.in_user_process.shared.copy_reasons import ENDED, WAITS
 from tftraining_api.manifests.memory_backup import has_volume
 from tftraining_api.model import next_restart
 from tftraining_api.model.names import Replica, member_of

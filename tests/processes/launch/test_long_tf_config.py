@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.support.launchers.harness import Lab, stderr
-from tftraining.launch.in_user_process.fork_eligibility import imports_sitecustomize
-from tftraining.launch.in_user_process.tf_config import LONGEST, NAME, size, text
+from tftraining.launch.in_user_process.shared.python_command import imports_sitecustomize
+from tftraining.launch.in_user_process.shared.tf_config import LONGEST, NAME, size, text
 
 CONFIG = text((("worker", 5000, "j-worker-%d.j.n.svc:2222"),), "worker", 4999)
 

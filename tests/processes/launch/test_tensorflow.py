@@ -15,8 +15,9 @@ from tests.support.launchers.gang import LocalGang
 from tests.support.launchers.harness import Harness, stderr, until
 from tests.support.launchers.wrappers import WRAPPERS
 from tests.support.ports import free_ports
-from tftraining.launch.in_user_process import legacy_keras, tf_config
+from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.in_user_process.keras3 import patches
+from tftraining.launch.in_user_process.shared import tf_config
 from tftraining.launch.process.program import Program, Snapshot
 from tftraining.launch.progress import fit_step
 

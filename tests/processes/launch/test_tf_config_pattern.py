@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.processes.launch.test_elastic import order
 from tests.support.launchers.gang import LocalGang
-from tftraining.launch.in_user_process.tf_config import LONGEST, size
+from tftraining.launch.in_user_process.shared.tf_config import LONGEST, size
 
 # What a program was told, in a file of its round; and what a process that it has started was.
 SCRIPT = """

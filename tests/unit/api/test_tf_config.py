@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.config.settings import with_tf_config
-from tftraining.launch.in_user_process.tf_config import LONGEST, size
+from tftraining.launch.in_user_process.shared.tf_config import LONGEST, size
 from tftraining.launch.roles import GANG_ROLES, RoleName
 from tftraining_api.manifests.pod import pod
 from tftraining_api.manifests.tf_config import tf_config

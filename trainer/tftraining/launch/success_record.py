@@ -16,7 +16,7 @@ from posixpath import basename, join
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.failure.result import Result
 from tftraining.launch.in_user_process import bucket_object
-from tftraining.launch.in_user_process.fork_eligibility import PYTHON
+from tftraining.launch.in_user_process.shared.python_command import PYTHON
 from tftraining.launch.process.helpers import HelperError
 from tftraining.launch.success_file import FILE, read_success, recorded_success, success_text, write_success
 from tftraining.launch.wait_for import in_thread

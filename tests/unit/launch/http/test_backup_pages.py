@@ -12,7 +12,8 @@ from tests.support.simulated_gang.copies import make_steps, report, restart, sta
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status, gang_summary
-from tftraining.launch.in_user_process.memory_backup.copy_report import ENDED, Report
+from tftraining.launch.in_user_process.memory_backup.copy_report import Report
+from tftraining.launch.in_user_process.shared.copy_reasons import ENDED
 
 UNTOLD: dict[str, Any] = {
     "resumesAt": "",

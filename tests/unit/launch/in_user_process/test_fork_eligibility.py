@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tftraining.launch.in_user_process.fork_eligibility import (
-    Invocation,
     Source,
     UnparsableSource,
     find_effects,
-    imports_sitecustomize,
-    parse_invocation,
     reason_for_plain_start,
 )
+from tftraining.launch.in_user_process.shared.python_command import Invocation, imports_sitecustomize, parse_invocation
 
 
 @pytest.mark.parametrize(

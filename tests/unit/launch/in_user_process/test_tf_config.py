@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tftraining.launch.config.settings import SettingsError, read, with_tf_config
 from tftraining.launch.in_user_process import long_tf_config
 from tftraining.launch.in_user_process.long_tf_config import PACKED, pack
-from tftraining.launch.in_user_process.tf_config import LONGEST, NAME, Cluster, size, size_of, text
+from tftraining.launch.in_user_process.shared.tf_config import LONGEST, NAME, Cluster, size, size_of, text
 
 ROLES = ("chief", "worker", "ps")
 CLUSTERS = st.lists(st.tuples(st.integers(0, 1300), st.sampled_from(["%d:1", "a-%d.b:2222", "x%d"])), max_size=3)

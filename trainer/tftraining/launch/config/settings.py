@@ -16,7 +16,7 @@ from tftraining.launch.config.json_text import parse
 from tftraining.launch.config.policy import Gang, Parse, Policy, decode, optional, setting
 from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.in_user_process import legacy_keras
-from tftraining.launch.in_user_process.tf_config import NAME, text
+from tftraining.launch.in_user_process.shared.tf_config import NAME, text
 from tftraining.launch.roles import GANG_ROLES, TRAINER_ROLES, is_outside_gang, role_of, traits_of
 
 VARIABLE = "TFTRAINING_LAUNCHER"

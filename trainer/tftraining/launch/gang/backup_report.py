@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from tftraining.launch.in_user_process.memory_backup.copy_report import OTHER_MEMBER
+from tftraining.launch.in_user_process.shared.copy_reasons import OTHER_MEMBER
 
 MEMORY, PEER, STORAGE = "Memory", "Peer", "Storage"  # the sources of a restored copy
 RESUMES_AT = ("Step", "StepDrawnAnew", "Epoch", "Storage")  # where a restart resumes, the least loss first

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .import_hook import after_import
-from .tf_config import LONGEST, NAME, size
+from .shared.tf_config import LONGEST, NAME, size
 
 PACKED = "TFTRAINING_TF_CONFIG"
 # The index of the argument `env` in the functions of os, and in Popen's __init__.

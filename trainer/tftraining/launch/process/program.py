@@ -14,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tftraining.launch.failure.exit import NOT_FOUND, Exit, exit_of
-from tftraining.launch.in_user_process import hooks, long_tf_config, stack_dump, tf_config
-from tftraining.launch.in_user_process.fork_eligibility import imports_sitecustomize
+from tftraining.launch.in_user_process import hooks, long_tf_config, stack_dump
+from tftraining.launch.in_user_process.shared import tf_config
+from tftraining.launch.in_user_process.shared.python_command import imports_sitecustomize
 from tftraining.launch.process import oom, progress_reader
 from tftraining.launch.process.helpers import Helpers
 from tftraining.launch.process.lease import Lease

@@ -18,7 +18,7 @@ from typing import Any
 
 from tftraining.launch.config import proxies
 from tftraining.launch.in_user_process import legacy_keras
-from tftraining.launch.in_user_process.fork_eligibility import Invocation, parse_invocation
+from tftraining.launch.in_user_process.shared.python_command import Invocation, parse_invocation
 from tftraining.launch.process.session import StartError, spawn
 from tftraining.launch.wait_for import wait_for
 

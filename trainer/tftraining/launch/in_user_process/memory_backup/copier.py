@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from ..shared.copy_reasons import ENDED, OTHER_MEMBER, WAITS
 from . import copy_file, interval, room
-from .copy_report import ENDED, OTHER_MEMBER, WAITS, Report, without_copies
+from .copy_report import Report, without_copies
 from .copy_request import Request
 from .member_sums import Sums, Totals
 from .settings import SOURCE, Settings

@@ -12,8 +12,6 @@ from .input_kind import STORAGE
 NAME = "report.json"
 # What a restart of a `fit` without copies does not restore: BackupAndRestore saves the variables alone.
 NOT_STORED = ("callbacks", "random numbers", "the input, if it is shuffled or of unknown size")
-WAITS, ENDED = "waits for the end of an epoch", "the training has ended"  # between two backups, and behind the last one
-OTHER_MEMBER = "another member cannot"  # why this one makes no copies: the other one has a reason of its own
 
 
 def without_copies(why: str, anew: Sequence[str] = NOT_STORED) -> str:

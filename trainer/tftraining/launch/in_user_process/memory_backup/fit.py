@@ -19,11 +19,12 @@ from typing import Any
 
 from .. import call_site
 from ..keras_backup import Backup
+from ..shared.copy_reasons import ENDED
 from ..tracker import EPOCHS_DONE, STEPS_DONE
 from . import copy_file, input_kind, kept_variables, random_numbers, stored_state, variable_count
 from .callback_state import CallbackStates
 from .copier import Copier, describe
-from .copy_report import ENDED, NOT_STORED
+from .copy_report import NOT_STORED
 from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
 from .input_position import UNKNOWN, Position, can_skip, examples_in_a_step, pass_over, readers_of
 from .kept_variables import KeptVariables
