@@ -95,7 +95,7 @@ def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     name = pod_name(job.key.name, replica, job.status.successors.get(str(replica), 0))
     metadata = child_metadata(job, name, labels | replica_labels(replica, job.status.attempt))
     ours = {
-        ANNOTATION_GANG: spec.gang_size,
+        ANNOTATION_GANG: spec.gang_shape,
         ANNOTATION_SPEC: spec.fingerprint,
         # Also an empty one: only a pod of an earlier version has none.
         ANNOTATION_RESTARTED_AT: job.restarted_at,

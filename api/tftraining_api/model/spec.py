@@ -246,7 +246,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         return self.restart_scope == "Pod" and replica.traits.restarts_alone and replica != self.chief
 
     @cached_property
-    def gang_size(self) -> str:
+    def gang_shape(self) -> str:
         """The annotation with the shape of the gang; a pod with another shape has an outdated TF_CONFIG."""
         counts = {role: sum(1 for member in self.gang if member.role == role) for role in GANG_ROLES}
         return ",".join(f"{role}={count}" for role, count in counts.items() if count)

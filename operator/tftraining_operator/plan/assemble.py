@@ -46,7 +46,7 @@ def assemble(context: Context, draft: Draft) -> Draft:
     wait = _wait_until(context, draft)
     wanted = _wanted(context, draft, wait)
     named = msgspec.structs.replace(status, successors=gang.successors)
-    draft = draft.but(
+    draft = draft.with_fields(
         status=status,
         create_service=None if observed.service or wait or observed.leftovers else service(context.job, context.spec),
         create_pods=PodManifests(context.job_with(named), context.spec, wanted, context.image),
@@ -56,9 +56,9 @@ def assemble(context: Context, draft: Draft) -> Draft:
     earlier = tuple(pod for pod in observed.earlier if pod.node_lost)
     draft = draft.with_deletions((*gang.stale, *gang.given_up, *surplus, *earlier))
     draft = draft.with_events(*_events(before, status, draft.report))
-    draft = draft.but(quota=asked_quota(context, draft)) if gang.missing and not gang.stale else draft
-    draft = draft.requeued(context.now + LOOK_AGAIN if observed.quota else None)
-    draft = draft.requeued(wait or _evaluator_due(context) or messages.look_again(gang, observed, context.now))
+    draft = draft.with_fields(quota=asked_quota(context, draft)) if gang.missing and not gang.stale else draft
+    draft = draft.with_requeue(context.now + LOOK_AGAIN if observed.quota else None)
+    draft = draft.with_requeue(wait or _evaluator_due(context) or messages.look_again(gang, observed, context.now))
     needs_secret = context.spec.in_place and (wanted or any(pod.preparing for pod in gang.members.values()))
     return with_secret(context, draft, wanted) if needs_secret else draft
 

@@ -34,15 +34,15 @@ def plan_auxiliary_objects(context: Context, draft: Draft) -> Draft:
     groups, policies = _pod_groups(context), _network_policies(context)
     unwanted = policies if on_host_network(context.spec) else ()
     if draft.step.delete_service:
-        return draft.but(delete_auxiliary_objects=policies + groups)
+        return draft.with_fields(delete_auxiliary_objects=policies + groups)
     if any(pod["metadata"]["labels"][LABEL_ROLE] != CLEANUP for pod in draft.step.create_pods):
         if asked_for_a_pod(context.observed.refusal):
             return draft
         wanted = tuple(each for each in policies if not unwanted) + groups
-        return draft.but(auxiliary_objects=wanted, delete_auxiliary_objects=unwanted)
+        return draft.with_fields(auxiliary_objects=wanted, delete_auxiliary_objects=unwanted)
     if _leaves_pod_group(context, draft):
-        return draft.but(delete_auxiliary_objects=groups)
-    return draft.but(auxiliary_objects=groups) if _shrinks_pod_group(context, draft) else draft
+        return draft.with_fields(delete_auxiliary_objects=groups)
+    return draft.with_fields(auxiliary_objects=groups) if _shrinks_pod_group(context, draft) else draft
 
 
 def split_missing_secret(context: Context) -> Context:
@@ -73,8 +73,8 @@ def with_secret(context: Context, draft: Draft, wanted: tuple[Replica, ...]) -> 
     first = bool(wanted) and not asked_for_a_pod(context.observed.refusal)
     if _in_use(draft):
         stuck = any(pod.preparing and why_not_started(pod, context.now) for pod in draft.gang.members.values())
-        return draft.but(verify_secret=secret(context.job)) if first or stuck else draft
-    return draft.but(create_secret=secret(context.job)) if first else draft
+        return draft.with_fields(verify_secret=secret(context.job)) if first or stuck else draft
+    return draft.with_fields(create_secret=secret(context.job)) if first else draft
 
 
 def _in_use(draft: Draft) -> bool:

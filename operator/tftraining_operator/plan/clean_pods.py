@@ -22,12 +22,14 @@ LEAVING = timedelta(seconds=10)
 def clean_pods(context: Context, draft: Draft) -> Draft:
     """The draft with the deletion of the pods that cleanPodPolicy does not keep, and then of the Service."""
     observed, policy = context.observed, context.run_policy.clean_pod_policy
-    draft = draft.but(status=_count_down(draft.status, observed))
+    draft = draft.with_fields(status=_count_down(draft.status, observed))
     writers = [pod for pod in observed.replicas if not pod.ended]
     leaving = {pod.uid: until for pod in writers if (until := _leaves_by(context, draft.status, pod)) is not None}
     unwanted = _unwanted(policy, observed, draft.status)
     draft = draft.with_deletions(tuple(pod for pod in unwanted if pod.uid not in leaving))
-    return draft.but(delete_service=observed.service and policy != "None" and not writers).requeued(*leaving.values())
+    return draft.with_fields(delete_service=observed.service and policy != "None" and not writers).with_requeue(
+        *leaving.values()
+    )
 
 
 def evaluator_grace(context: Context, status: Status) -> timedelta:

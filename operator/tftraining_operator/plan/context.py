@@ -76,17 +76,17 @@ class Draft(Frozen, frozen=True):
         """The status to write."""
         return self.step.status
 
-    def but(self, **fields: Any) -> "Draft":
+    def with_fields(self, **fields: Any) -> "Draft":
         """The draft with other fields of the step."""
         return msgspec.structs.replace(self, step=msgspec.structs.replace(self.step, **fields))
 
-    def with_status(self, **fields: Any) -> "Draft":
+    def with_status_fields(self, **fields: Any) -> "Draft":
         """The draft with other fields of the status; the gang stays as it was sorted."""
-        return self.but(status=msgspec.structs.replace(self.status, **fields))
+        return self.with_fields(status=msgspec.structs.replace(self.status, **fields))
 
     def with_events(self, *events: Event) -> "Draft":
         """The draft with more events."""
-        return self.but(events=(*self.step.events, *events)) if events else self
+        return self.with_fields(events=(*self.step.events, *events)) if events else self
 
     def with_deletions(self, pods: tuple[Pod, ...], grace: int | None = GRACE_SECONDS) -> "Draft":
         """The draft with the deletion of these pods, if not deleted yet; pods on lost nodes are deleted by force, even
@@ -98,13 +98,13 @@ class Draft(Frozen, frozen=True):
             else PodDeletion(each.name, each.uid, grace)
             for each in due
         )
-        return self.but(delete_pods=(*self.step.delete_pods, *deletions)) if deletions else self
+        return self.with_fields(delete_pods=(*self.step.delete_pods, *deletions)) if deletions else self
 
-    def requeued(self, *times: datetime | None) -> "Draft":
+    def with_requeue(self, *times: datetime | None) -> "Draft":
         """The draft with a next pass at the first of these times, if that is earlier."""
-        return self.but(requeue_at=earliest(self.step.requeue_at, *times))
+        return self.with_fields(requeue_at=earliest(self.step.requeue_at, *times))
 
-    def restarted_from(self, context: Context, status: Status) -> "Draft":
+    def sorted_anew_without_writes(self, context: Context, status: Status) -> "Draft":
         """The draft with the status and the gang after a decision that changes which pods belong to the gang; events
         stay, other writes go."""
         return Draft.of(context, status).with_events(*self.step.events)

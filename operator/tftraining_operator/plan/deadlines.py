@@ -33,14 +33,14 @@ def check_deadlines(context: Context, draft: Draft) -> Draft:
         limit = f"{run.start_deadline_seconds} s (spec.runPolicy.startDeadlineSeconds)"
         why = why_incomplete(draft.gang, context.observed, now)[1]
         return _too_late(context, draft, Problem(START, f"not training after {limit}: {why}"))
-    return draft.requeued(done_by, start_by)
+    return draft.with_requeue(done_by, start_by)
 
 
 def _too_late(context: Context, draft: Draft, problem: Problem) -> Draft:
     """The failed job. An incident of the same pass is not charged: the job would have failed without it."""
     draft = Draft.of(context, with_latest(context.status, draft.report))
     replicas = count(draft.gang, draft.status.replicas)
-    return fail(context, draft.with_status(replicas=replicas, ready=draft.gang.ready), problem)
+    return fail(context, draft.with_status_fields(replicas=replicas, ready=draft.gang.ready), problem)
 
 
 def _active_deadline(context: Context, status: Status) -> datetime | None:

@@ -31,7 +31,7 @@ def fail(context: Context, draft: Draft, problem: Problem) -> Draft:
 def _ended(context: Context, draft: Draft, phase: Phase, why: Problem) -> Draft:
     status = _end(draft.status, phase, why, context.now)
     event = Event("Normal" if phase == "Succeeded" else "Warning", phase, status.message or "")
-    return msgspec.structs.replace(draft.restarted_from(context, status).with_events(event), final=True)
+    return msgspec.structs.replace(draft.sorted_anew_without_writes(context, status).with_events(event), final=True)
 
 
 def _end(status: Status, phase: Phase, why: Problem, now: datetime) -> Status:

@@ -25,7 +25,7 @@ def replace_evaluator(context: Context, draft: Draft) -> Draft:
     """The draft with the replacement of a lost evaluator, or the job's end if a rule says so."""
     # A pod that does not fit the spec any more is given up, even if the spec is changed back before the pod is gone.
     outdated = [pod for pod in draft.gang.given_up if pod.replica in draft.gang.wanted_evaluators]
-    draft = draft.but(status=_with_replaced(draft.status, *outdated))
+    draft = draft.with_fields(status=_with_replaced(draft.status, *outdated))
     lost = next((pod for pod in draft.gang.evaluators if needs_replacement(pod)), None)
     if lost is None:
         return draft
@@ -33,11 +33,11 @@ def replace_evaluator(context: Context, draft: Draft) -> Draft:
         return fail(context, draft, problem)
     due = _due(lost, context.now)
     if due > context.now:
-        return draft.requeued(due)
+        return draft.with_requeue(due)
     message = f"{_what_happened(lost)}; recreating its pod"
     event = Event("Normal" if was_disrupted(lost) else "Warning", "EvaluatorReplaced", message)
     status = _with_replaced(_counted(draft.status, lost), lost)
-    return draft.but(status=status).with_deletions((lost,)).with_events(event)
+    return draft.with_fields(status=status).with_deletions((lost,)).with_events(event)
 
 
 def _failed_by_rule(context: Context, pod: Pod) -> Problem | None:

@@ -142,7 +142,7 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted
     in_the_way = {pod.replica for pod in given_up if not (held and is_released(pod))}
     gang = [members[each] for each in wanted if each in members]
     sizes = {pod.gang for pod in gang}
-    reshaped = any(_fixed(each) != _fixed(spec.gang_size) for each in sizes)
+    reshaped = any(_fixed(each) != _fixed(spec.gang_shape) for each in sizes)
     # Kueue holds a group of pods to the number that it had at first (see tftraining_api/manifests/kueue.py).
     updatable = bool(gang) and all(pod.spec_updates and not pod.queued for pod in gang)
     elastic = spec.in_place and updatable and not reshaped
@@ -166,7 +166,7 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted
         completed=completed,
         surplus=surplus,
         elastic=elastic,
-        resized=not elastic and not reshaped and bool(sizes - {spec.gang_size}),
+        resized=not elastic and not reshaped and bool(sizes - {spec.gang_shape}),
         outdated=reshaped or any(pod.template_hash not in ("", fingerprint) for pod in gang),
         restart_requested=bool(restarted_at) and is_restart_requested(gang, restarted_at, status.restarts.restarted_at),
     )
@@ -197,7 +197,7 @@ def _is_current(pod: Pod, spec: JobSpec, status: Status) -> bool:
     """Whether the pod is of the present attempt. An evaluator without a launcher outlives attempts of the gang, as long
     as its TF_CONFIG is right."""
     if pod.replica is not None and not pod.replica.traits.in_gang and not spec.in_place:
-        return (pod.gang, pod.template_hash) == (spec.gang_size, spec.fingerprint)
+        return (pod.gang, pod.template_hash) == (spec.gang_shape, spec.fingerprint)
     return pod.attempt == status.attempt
 
 

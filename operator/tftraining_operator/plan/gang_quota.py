@@ -42,7 +42,7 @@ def without_pods(context: Context, draft: Draft) -> Draft:
         replaced={member: uid for member, uid in status.replaced.items() if is_outside_gang(member)},
         replicas={role: Counts(desired=old.desired, highest=old.highest) for role, old in status.replicas.items()},
     )
-    return draft.restarted_from(context, given_back)
+    return draft.sorted_anew_without_writes(context, given_back)
 
 
 def _smallest_gang(context: Context, draft: Draft) -> tuple[Replica, ...]:
@@ -59,7 +59,7 @@ def _has_not_begun(context: Context, draft: Draft) -> bool:
     """Whether no program of the attempt has begun to train, as far as status and pods prove it."""
     gang, status, last = draft.gang, draft.status, draft.status.last_restart
     lost = gang.vanished or gang.given_up or any(not is_outside_gang(each) for each in status.replaced)
-    if lost or any(pod.ready or pod.ended or pod.gang != context.spec.gang_size for pod in gang.pods):
+    if lost or any(pod.ready or pod.ended or pod.gang != context.spec.gang_shape for pod in gang.pods):
         return False
     if status.phase in ("Pending", "Starting"):
         return True

@@ -24,4 +24,4 @@ def finish_deletions(context: Context, draft: Draft) -> Draft:
         if due_at <= now:
             requests.append(PodDeletion(pod.name, pod.uid, GRACE_SECONDS))
         next_look.append(due_at if due_at > now else now + PATIENCE)
-    return draft.but(delete_pods=(*draft.step.delete_pods, *requests)).requeued(*next_look)
+    return draft.with_fields(delete_pods=(*draft.step.delete_pods, *requests)).with_requeue(*next_look)

@@ -20,7 +20,7 @@ DROPPED = (
 def decide_keras(context: Context, draft: Draft) -> Draft:
     """The draft with status.keras; where the definition drops that, the condition, before the first pod."""
     pods = context.observed.replicas
-    draft = draft.with_status(keras=decided(context.spec, context.job.status, [each.keras for each in pods]))
+    draft = draft.with_status_fields(keras=decided(context.spec, context.job.status, [each.keras for each in pods]))
     if not context.observed.keras_dropped or pods:
         return draft
-    return draft.but(status=with_condition(draft.status, LEGACY_KERAS, "True", DROPPED, context.now))
+    return draft.with_fields(status=with_condition(draft.status, LEGACY_KERAS, "True", DROPPED, context.now))

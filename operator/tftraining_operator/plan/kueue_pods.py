@@ -14,7 +14,7 @@ from tftraining_operator.plan.step import PodFailure
 def fail_held_pods(context: Context, draft: Draft) -> Draft:
     """The draft with the failure of the pods that Kueue holds and that have no kubelet."""
     held = (pod for pod in (*context.observed.pods, *context.observed.earlier) if is_held(pod))
-    return draft.but(fail_pods=tuple(PodFailure(pod.name, pod.uid, pod.version, _why(pod)) for pod in held))
+    return draft.with_fields(fail_pods=tuple(PodFailure(pod.name, pod.uid, pod.version, _why(pod)) for pod in held))
 
 
 def is_held(pod: Pod) -> bool:

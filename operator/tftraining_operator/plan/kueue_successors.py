@@ -31,11 +31,11 @@ def find_unreplaceable(pods: Iterable[Pod], given_up: Iterable[Pod]) -> Pod | No
     """A pod whose place in the group stays empty: one that was given up and then ended with 0, or a successor that
     waits for a group of which all others have ended. None of `pods` has been lost."""
     pods = tuple(pods)
-    polite = [pod for pod in given_up if pod.queue_group and pod.phase == "Succeeded"]
+    ended_with_zero = [pod for pod in given_up if pod.queue_group and pod.phase == "Succeeded"]
     stranded = [pod for pod in pods if pod.successor and pod.gated]
     if any(not pod.ended for pod in pods if pod not in stranded):
         stranded = []
-    return next(iter((*polite, *stranded)), None)
+    return next(iter((*ended_with_zero, *stranded)), None)
 
 
 def next_successors(numbers: Mapping[str, int], lost: Iterable[Replica], pods: Iterable[Pod]) -> dict[str, int]:

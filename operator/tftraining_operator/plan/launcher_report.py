@@ -43,7 +43,7 @@ def merge_report(context: Context, draft: Draft) -> Draft:
         return draft
     status = with_latest(_merged(context.job, before, report, context.now), report)
     stands = no_progress_events(before, status) if report.reason in TOLD else ()
-    return draft.but(status=status).with_events(*_restarted_in_place(context, before, status), *stands)
+    return draft.with_fields(status=status).with_events(*_restarted_in_place(context, before, status), *stands)
 
 
 def _restarted_in_place(context: Context, before: Status, status: Status) -> tuple[Event, ...]:

@@ -68,7 +68,9 @@ def _warn(warned: Warned, context: Context, draft: Draft) -> Draft:
     if report is None or not (warned.members(report) or (known and report.phase == "Training")):
         return draft
     if not warned.members(report):
-        return draft.but(status=with_condition(draft.status, kind, "False", ("Training", warned.over), context.now))
+        return draft.with_fields(
+            status=with_condition(draft.status, kind, "False", ("Training", warned.over), context.now)
+        )
     message = f"{warned.text(report)}: {warned.advice}"
-    draft = draft.but(status=with_condition(draft.status, kind, "True", (kind, message), context.now))
+    draft = draft.with_fields(status=with_condition(draft.status, kind, "True", (kind, message), context.now))
     return draft if known else draft.with_events(Event("Warning", kind, message))

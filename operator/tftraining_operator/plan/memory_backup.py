@@ -63,7 +63,7 @@ def turn_off_after_violation(context: Context, draft: Draft) -> Draft:
     message = differs(found)
     why, event = (RESUMED_TRAINING_DIFFERS, message), f"{message}; no more backups in memory"
     status = with_condition(draft.status, RESUMED_TRAINING_DIFFERS, "True", why, context.now)
-    draft = draft.but(status=status).with_events(Event("Warning", RESUMED_TRAINING_DIFFERS, event))
+    draft = draft.with_fields(status=status).with_events(Event("Warning", RESUMED_TRAINING_DIFFERS, event))
     return draft if status.no_more_backups is not None else _turned_off(context, draft, why)
 
 
@@ -123,14 +123,14 @@ def _with_place(first: str, report: ReportedBackup) -> str:
 def _turned_off(context: Context, draft: Draft, why: tuple[str, str]) -> Draft:
     """The draft whose later pods have no volume; `why` is the reason and the message of the condition."""
     progress = draft.status.progress and msgspec.structs.replace(draft.status.progress, backup_reason=why[1])
-    draft = draft.with_status(memory_backup_off=why[1], progress=progress)
+    draft = draft.with_status_fields(memory_backup_off=why[1], progress=progress)
     return _with_condition(context, draft, "False", why)
 
 
 def _with_condition(
     context: Context, draft: Draft, value: ConditionStatus, why: tuple[str, str], kind: str = MEMORY_BACKUP
 ) -> Draft:
-    return draft.but(status=with_condition(draft.status, kind, value, why, context.now))
+    return draft.with_fields(status=with_condition(draft.status, kind, value, why, context.now))
 
 
 def _described(backup: Backup) -> str:

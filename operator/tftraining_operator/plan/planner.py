@@ -213,7 +213,7 @@ def plan(
     if draft.step.delete_job:
         return draft.step
     status = with_ready_and_stalled(draft.status, now)
-    return draft.but(status=status).requeued(context.node_check_at).step
+    return draft.with_fields(status=status).with_requeue(context.node_check_at).step
 
 
 def _context(

@@ -125,16 +125,18 @@ def hold_refused_writes(context: Context, draft: Draft) -> Draft:
     held = tuple(each for each, refusal in refused.items() if refusal.retry_at > context.now)
     if held:
         step = msgspec.structs.replace(_without(name, draft.step, held), held_writes=held)
-        draft = msgspec.structs.replace(draft, step=step).requeued(*(refused[each].retry_at for each in held))
+        draft = msgspec.structs.replace(draft, step=step).with_requeue(*(refused[each].retry_at for each in held))
     if draft.step.delete_job:
         return draft
     if not refused:
-        return draft.but(status=without_condition(draft.status, CHANGE_REFUSED))
+        return draft.with_fields(status=without_condition(draft.status, CHANGE_REFUSED))
     write, refusal = next(iter(refused.items()))
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
     words = f"{write}{_WAS_REFUSED}{refusal.message}{more}"
     is_news = draft.status.condition(CHANGE_REFUSED) is None
-    draft = draft.but(status=with_condition(draft.status, CHANGE_REFUSED, "True", (CHANGE_REFUSED, words), context.now))
+    draft = draft.with_fields(
+        status=with_condition(draft.status, CHANGE_REFUSED, "True", (CHANGE_REFUSED, words), context.now)
+    )
     return draft.with_events(Event("Warning", CHANGE_REFUSED, words)) if is_news else draft
 
 

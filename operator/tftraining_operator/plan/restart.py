@@ -84,9 +84,9 @@ def _find_replaceable(context: Context, draft: Draft, lost: Lost) -> Incident | 
 
 def _find_change(context: Context, draft: Draft) -> Incident | None:
     """A change that takes new pods for the whole gang, where launchers train: of the spec, or of their Secret."""
-    report, size = draft.report, context.spec.gang_size
+    report, shape = draft.report, context.spec.gang_shape
     # The launcher of an older image cannot be told of another number of workers.
-    cannot_resize = report is not None and report.gang is None and any(pod.gang != size for pod in draft.gang.pods)
+    cannot_resize = report is not None and report.gang is None and any(pod.gang != shape for pod in draft.gang.pods)
     return find_change(draft.gang) or (RESIZED if cannot_resize else None) or _missing_secret(context, draft)
 
 
@@ -110,7 +110,7 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
     else:
         status = _with_replaced(context, draft, restarts, incident, lost)
     event = Event("Warning" if incident.failed else "Normal", incident.reason, status.message or "")
-    return draft.restarted_from(context, status).with_events(event)
+    return draft.sorted_anew_without_writes(context, status).with_events(event)
 
 
 def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, now: datetime) -> Status:
@@ -170,16 +170,18 @@ def _with_last_account(draft: Draft, incident: Incident) -> Draft:
     """The draft with the restarts that a launcher had counted when it left its pod for a new one: its last report may
     be unread."""
     result = incident.pod.exit.result if incident.reason == UNCLEAN and incident.pod and incident.pod.exit else None
-    return draft.with_status(restarts=merged(draft.status.restarts, result.ledger)) if result is not None else draft
+    return (
+        draft.with_status_fields(restarts=merged(draft.status.restarts, result.ledger)) if result is not None else draft
+    )
 
 
 def _with_failure(draft: Draft, incident: Incident) -> Draft:
     """The draft with the counts of this moment, and with status.failure: the failed pod is about to be deleted."""
-    draft = draft.with_status(replicas=count(draft.gang, draft.status.replicas), ready=draft.gang.ready)
+    draft = draft.with_status_fields(replicas=count(draft.gang, draft.status.replicas), ready=draft.gang.ready)
     if not incident.charged or incident.pod is None:
         return draft
     failed = with_failure(draft.status, incident.pod.name, incident, incident.reason, log_tail(incident.pod))
-    return draft.but(status=failed)
+    return draft.with_fields(status=failed)
 
 
 def _last_restart(incident: Incident, now: datetime) -> LastRestart:
@@ -273,7 +275,7 @@ def _refund(context: Context, draft: Draft) -> Draft:
         disruptions=status.restarts.disruptions + 1,
     )
     record = msgspec.structs.replace(last, pod=pod.name, exit_code=None, signal=None, reason=NODE_LOST, exception=None)
-    draft = draft.with_status(restarts=restarts, last_restart=record, reason=NODE_LOST, message=message)
+    draft = draft.with_status_fields(restarts=restarts, last_restart=record, reason=NODE_LOST, message=message)
     return draft.with_events(Event("Normal", NODE_LOST, message))
 
 

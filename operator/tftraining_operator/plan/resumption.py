@@ -62,7 +62,7 @@ def announce_earlier_run(context: Context, draft: Draft) -> Draft:
     if not (message := earlier_run(began.first_epoch, began.first_step)):
         return draft
     status = with_condition(draft.status, "Resumed", "True", (EARLIER_RUN, message), context.now)
-    return draft.but(status=status).with_events(Event("Normal", EARLIER_RUN, message))
+    return draft.with_fields(status=status).with_events(Event("Normal", EARLIER_RUN, message))
 
 
 def _is_first(context: Context, draft: Draft, report: Report) -> bool:

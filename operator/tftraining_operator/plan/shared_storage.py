@@ -14,7 +14,7 @@ def warn_of_shared_storage(context: Context, draft: Draft) -> Draft:
     shared, known = context.observed.storage.shared, draft.status.is_true(STORAGE_SHARED)
     if not shared:
         over = with_condition(draft.status, STORAGE_SHARED, "False", _OVER, context.now) if known else draft.status
-        return draft.but(status=over)
+        return draft.with_fields(status=over)
     status = with_condition(draft.status, STORAGE_SHARED, "True", (STORAGE_IN_USE, shared), context.now)
-    draft = draft.but(status=status)
+    draft = draft.with_fields(status=status)
     return draft if known else draft.with_events(Event("Warning", STORAGE_SHARED, shared))

@@ -29,7 +29,7 @@ def update_launchers(context: Context, draft: Draft) -> Draft:
     update = changed(context.spec, chief.spec_updates) if chief.spec_updates and not gang.resized else None
     if update is not None:
         annotation = PodAnnotation(chief.name, chief.uid, chief.version, {ANNOTATION_ORDERS: update})
-        draft = draft.but(annotate_pod=annotation)
+        draft = draft.with_fields(annotate_pod=annotation)
     return draft.with_events(*_resized(context.status, draft.status)) if gang.elastic else draft
 
 

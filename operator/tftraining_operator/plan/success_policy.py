@@ -30,7 +30,7 @@ def check_success(context: Context, draft: Draft) -> Draft:
     gang, last = draft.gang, _last_progress(draft.gang)
     status = draft.status if last is None else with_reported(draft.status, last)
     status = msgspec.structs.replace(status, replicas=count(gang, status.replicas), ready=gang.ready)
-    return succeed(context, draft.but(status=status), _why(context.spec, gang, last))
+    return succeed(context, draft.with_fields(status=status), _why(context.spec, gang, last))
 
 
 def has_succeeded(spec: JobSpec, gang: Gang) -> bool:
@@ -48,7 +48,7 @@ def check_launcher_result(context: Context, draft: Draft) -> Draft:
         return fail(context, draft, problem)
     if (pod := _failed(draft.gang)) is not None:
         status, problem = _failure(context, draft, pod)
-        return fail(context, draft.but(status=status), problem)
+        return fail(context, draft.with_fields(status=status), problem)
     return draft
 
 

@@ -34,7 +34,7 @@ def suspend(context: Context, draft: Draft) -> Draft:
     if context.status.phase != "Suspended":
         before = context.status.cleanup or Cleanup()
         written = Cleanup(removed=before.removed, storage=before.storage or context.spec.storage)
-        draft = draft.with_status(cleanup=written) if draft.status.replicas and written.storage else draft
+        draft = draft.with_status_fields(cleanup=written) if draft.status.replicas and written.storage else draft
         draft = draft.with_events(Event("Normal", "Suspended", draft.status.message or ""))
     if draft.status.replicas:
         draft = remove_workertemp(context, draft)
@@ -66,7 +66,7 @@ def resume(context: Context, draft: Draft) -> Draft:
     if old.replicas and not is_decided(old) and cleaned_storage(context.spec, old) != context.spec.storage:
         left = f"resumed in another storage before that of the earlier pods was cleaned; {BY_HAND} there"
         events.append(Event("Warning", "CleanupFailed", left))
-    return draft.restarted_from(context, status).with_events(*events)
+    return draft.sorted_anew_without_writes(context, status).with_events(*events)
 
 
 def _suspended(context: Context, draft: Draft) -> Status:

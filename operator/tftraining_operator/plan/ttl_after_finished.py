@@ -21,8 +21,8 @@ def expire(context: Context, draft: Draft) -> Draft:
     if due is None:
         return draft
     if context.now >= due:
-        return draft.but(status=context.job.status, delete_job=True)
-    return draft.requeued(due)
+        return draft.with_fields(status=context.job.status, delete_job=True)
+    return draft.with_requeue(due)
 
 
 def _is_done(context: Context, draft: Draft) -> bool:

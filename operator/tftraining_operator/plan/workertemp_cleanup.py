@@ -39,7 +39,7 @@ def remember_storage(context: Context, draft: Draft) -> Draft:
     begins = draft.status.keras != context.job.status.keras  # the pods come once that is stored: one write for both
     if made_from - {spec.fingerprint} or not (made_from or begins or draft.step.create_pods):
         return draft
-    return draft.with_status(cleanup=msgspec.structs.replace(known, storage=spec.storage))
+    return draft.with_status_fields(cleanup=msgspec.structs.replace(known, storage=spec.storage))
 
 
 def remove_workertemp(context: Context, draft: Draft) -> Draft:
@@ -89,23 +89,23 @@ def _try(context: Context, draft: Draft, spec: JobSpec, task: CleanupTask) -> Dr
     refusal, deadline = context.observed.refusal, _deadline(context, draft.status)
     writers = [pod for pod in context.observed.replicas if not pod.ended]
     if writers:
-        return _unknown(context, draft, "Waiting", f"waiting for {writers[0].label} to stop").requeued(deadline)
+        return _unknown(context, draft, "Waiting", f"waiting for {writers[0].label} to stop").with_requeue(deadline)
     if context.observed.storage.held or context.observed.storage.shared:
         why = context.observed.storage.held or context.observed.storage.shared
-        return _unknown(context, draft, "Waiting", why).requeued(deadline)
+        return _unknown(context, draft, "Waiting", why).with_requeue(deadline)
     if refusal is None:
         draft = _unknown(context, draft, "Cleaning", "removing the temporary save directories")
     else:
         draft = _unknown(context, draft, "Cleaning", f"{refusal.child}: {refusal.message}")
         if refusal.retry_at > context.now:
-            return draft.requeued(refusal.retry_at)
+            return draft.with_requeue(refusal.retry_at)
     job = context.job_with(draft.status)
-    return draft.but(create_pods=(cleanup_pod(job, spec, task),)).requeued(deadline)
+    return draft.with_fields(create_pods=(cleanup_pod(job, spec, task),)).with_requeue(deadline)
 
 
 def _unknown(context: Context, draft: Draft, reason: str, message: str) -> Draft:
     """The draft with a condition Cleaned that is not decided yet."""
-    return draft.but(status=with_condition(draft.status, "Cleaned", "Unknown", (reason, message), context.now))
+    return draft.with_fields(status=with_condition(draft.status, "Cleaned", "Unknown", (reason, message), context.now))
 
 
 def _watch(context: Context, draft: Draft, pod: Pod) -> Draft:
@@ -115,7 +115,7 @@ def _watch(context: Context, draft: Draft, pod: Pod) -> Draft:
         return draft.with_deletions((pod,))
     if pod.succeeded:
         removed, trouble = _result(pod)
-        draft = draft.but(status=_count_removed(draft.status, removed))
+        draft = draft.with_fields(status=_count_removed(draft.status, removed))
         return _end(context, draft, trouble or _in_words(draft.status)).with_deletions((pod,))
     if pod.failed:
         return _after_failure(context, draft, pod)
@@ -125,7 +125,7 @@ def _watch(context: Context, draft: Draft, pod: Pod) -> Draft:
         return _give_up(context, draft, why).with_deletions((pod,))
     if pod.waiting:
         draft = _unknown(context, draft, "Waiting", f"{pod.name}: {pod.waiting}")
-    return draft.requeued(deadline)
+    return draft.with_requeue(deadline)
 
 
 def _after_failure(context: Context, draft: Draft, pod: Pod) -> Draft:
@@ -134,7 +134,7 @@ def _after_failure(context: Context, draft: Draft, pod: Pod) -> Draft:
     message, status = trouble or "the cleanup pod failed", draft.status
     if status.cleanup is None or status.cleanup.failed_attempts < pod.attempt:
         status = _count_removed(status, removed)
-    draft = draft.but(status=_with_cleanup(status, failed_attempts=pod.attempt, message=message))
+    draft = draft.with_fields(status=_with_cleanup(status, failed_attempts=pod.attempt, message=message))
     if pod.attempt >= TRIES:
         return _give_up(context, draft, message).with_deletions((pod,))
     draft = _unknown(context, draft, "Retrying", message)
@@ -142,7 +142,7 @@ def _after_failure(context: Context, draft: Draft, pod: Pod) -> Draft:
     # The time of its end is of the node's clock.
     ended = pod.created if finished is None or is_ahead(finished, context.now) else finished
     next_try = ended + PAUSE * 2 ** (pod.attempt - 1)
-    return draft.requeued(next_try) if context.now < next_try else draft.with_deletions((pod,))
+    return draft.with_requeue(next_try) if context.now < next_try else draft.with_deletions((pod,))
 
 
 class _Left(Frozen, frozen=True):
@@ -185,7 +185,7 @@ def _in_words(status: Status) -> str:
 
 def _end(context: Context, draft: Draft, message: str) -> Draft:
     status = _with_cleanup(_count_removed(draft.status, 0), message=message, storage=None)  # nothing is left in it
-    draft = draft.but(status=with_condition(status, "Cleaned", "True", ("Cleaned", message), context.now))
+    draft = draft.with_fields(status=with_condition(status, "Cleaned", "True", ("Cleaned", message), context.now))
     removed = status.cleanup is not None and status.cleanup.removed
     return draft.with_events(Event("Normal", "Cleaned", message)) if removed else draft
 
@@ -193,5 +193,7 @@ def _end(context: Context, draft: Draft, message: str) -> Draft:
 def _give_up(context: Context, draft: Draft, message: str) -> Draft:
     message = f"{message}; {BY_HAND}"
     status = _with_cleanup(draft.status, message=message)
-    draft = draft.but(status=with_condition(status, "Cleaned", "False", ("CleanupFailed", message), context.now))
+    draft = draft.with_fields(
+        status=with_condition(status, "Cleaned", "False", ("CleanupFailed", message), context.now)
+    )
     return draft.with_events(Event("Warning", "CleanupFailed", message))
