@@ -79,7 +79,7 @@ def _bucket_pod_spec(job: Job, spec: JobSpec, task: CleanupTask, template: Manif
     }
     pod = storage_pod_spec(template, task.storage, container, BUCKET_SECONDS, BUCKET_PLACEMENT)
     init = {
-        **launcher.copied(spec, task.image, {}),
+        **launcher.copying_container(spec, task.image, {}),
         "resources": {"requests": launcher.RESOURCES, "limits": launcher.RESOURCES},
     }
     volumes = [*volumes, {"name": launcher.LAUNCHER_VOLUME, "emptyDir": {}}]

@@ -32,7 +32,7 @@ def _source_volume(code: Code) -> list[Manifest]:
     return []
 
 
-def installed(init: Manifest, spec: JobSpec) -> Manifest:
+def with_unpacking(init: Manifest, spec: JobSpec) -> Manifest:
     """The init container of the launcher, which unpacks the program too."""
     if spec.code is None:
         return init

@@ -16,7 +16,7 @@ from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.manifests.metadata import child_metadata
 from tftraining_api.manifests.security import container_security
 from tftraining_api.manifests.storage import mounted_directory
-from tftraining_api.manifests.tf_config import described
+from tftraining_api.manifests.tf_config import pattern_settings
 from tftraining_api.model import keras
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import (
@@ -57,12 +57,12 @@ def secret(job: Job) -> Manifest:
     }
 
 
-def install(spec: JobSpec, image: str, own: Manifest) -> Manifest:
+def init_container(spec: JobSpec, image: str, own: Manifest) -> Manifest:
     """The init container of a training pod, which brings the launcher and the program of spec.code."""
-    return code.installed(copied(spec, image, own), spec)
+    return code.with_unpacking(copying_container(spec, image, own), spec)
 
 
-def copied(spec: JobSpec, image: str, own: Manifest) -> Manifest:
+def copying_container(spec: JobSpec, image: str, own: Manifest) -> Manifest:
     """The init container that copies the launcher. `image` is the operator's; `own` is the pod spec of the user's
     template."""
     asked = _resources_of(own)
@@ -99,7 +99,7 @@ def volumes(job: Job, backup_size: int | None) -> list[Manifest]:
     ]
 
 
-def launched(container: Manifest, backup_size: int | None) -> Manifest:
+def training_container(container: Manifest, backup_size: int | None) -> Manifest:
     """The training container with the launcher in front of its command; `args` are unchanged.
 
     The kubelet expands $(VAR) in the longer command as in the user's own.
@@ -141,13 +141,13 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "orders": f"{spec_updates.DIRECTORY}/{spec_updates.FILE}",
         # Left out without GPUs, so that manifests without GPUs stay as in earlier versions.
         **({"gpus": gpus} if (gpus := gpus_of(container)) else {}),
-        **({} if in_manifest(job.key, spec, replica) else described(job, spec, replica)),
+        **({} if in_manifest(job.key, spec, replica) else pattern_settings(job, spec, replica)),
         "ledger": ledger(job.status.restarts),
         # For a new launcher of the chief that has no other launcher to learn it from.
         "proven": job.status.proven,
         **memory_backup.settings(job.status, spec, replica, container),
         **code.settings(spec.code),
-        **({} if (told := keras.told(job.status)) is None else {"keras": told}),
+        **({} if (told := keras.in_manifests(job.status)) is None else {"keras": told}),
     }
     # Escaped: the kubelet would expand a $( in a path as a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}

@@ -76,11 +76,11 @@ def pod(job: Job, spec: JobSpec, replica: Replica, image: str) -> Manifest:
 
 
 def _with_launcher(job: Job, spec: JobSpec, replica: Replica, pod_spec: Manifest, image: str) -> Manifest:
-    init = launcher.install(spec, image, spec.template_of(replica.role).get("spec") or {})
+    init = launcher.init_container(spec, image, spec.template_of(replica.role).get("spec") or {})
     trains: Manifest = next((each for each in pod_spec["containers"] if each.get("name") == CONTAINER), {})
     backup_size = memory_backup.size_limit(job.status, spec, replica, trains)
-    launched = code.with_program(launcher.launched(trains, backup_size), spec.code)
-    containers = [launched if each is trains else each for each in pod_spec["containers"]]
+    container = code.with_program(launcher.training_container(trains, backup_size), spec.code)
+    containers = [container if each is trains else each for each in pod_spec["containers"]]
     return {
         **pod_spec,
         "initContainers": [init, *(pod_spec.get("initContainers") or ())],
@@ -101,8 +101,8 @@ def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
         ANNOTATION_RESTARTED_AT: job.restarted_at,
     }
     if spec.in_place:
-        ours[ANNOTATION_ORDERS] = spec_updates.written(spec)
-    if (told := keras.told(job.status)) is not None:
+        ours[ANNOTATION_ORDERS] = spec_updates.annotation(spec)
+    if (told := keras.in_manifests(job.status)) is not None:
         ours[ANNOTATION_KERAS] = told
     annotations = {**(own.get("annotations") or {}), **group.annotations, **queue.annotations, **ours}
     return {**metadata, "annotations": annotations}
@@ -168,7 +168,7 @@ def _environment(job: Job, spec: JobSpec, replica: Replica) -> list[Manifest]:
     env += [
         {"name": name, "value": str(len(spec.trainers))} for name in ("TFTRAINING_WORKERS", "TFTRAINING_MAX_WORKERS")
     ]
-    if largest_gang(job.status, spec) > 1 and not spec.in_place and keras.told(job.status) is None:
+    if largest_gang(job.status, spec) > 1 and not spec.in_place and keras.in_manifests(job.status) is None:
         # Without hooks, Keras 3's fit fails under MultiWorkerMirroredStrategy with two or more workers (keras issue
         # 20585). A job that has had launchers keeps the Keras that they gave it.
         env.append({"name": "TF_USE_LEGACY_KERAS", "value": "1"})

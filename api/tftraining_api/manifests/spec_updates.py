@@ -21,12 +21,12 @@ def spec_update(spec: JobSpec) -> Manifest:
     return {"workers": worker.replicas if worker else 0, **spec.launcher_settings(UPDATABLE)}
 
 
-def written(spec: JobSpec) -> str:
+def annotation(spec: JobSpec) -> str:
     """The annotation of a new pod."""
     return json.dumps(spec_update(spec))
 
 
-def changed(spec: JobSpec, present: str) -> str | None:
+def changed_annotation(spec: JobSpec, present: str) -> str | None:
     """The annotation that replaces a pod's present one; None if that one matches the spec.
 
     Fields that the pod was created without stay out: a new version of the operator changes no running pod.
@@ -36,4 +36,4 @@ def changed(spec: JobSpec, present: str) -> str | None:
         wanted = {**old, **{name: value for name, value in spec_update(spec).items() if name in old}}
         return None if wanted == old else json.dumps(wanted)
     except (ValueError, TypeError, RecursionError):  # somebody else has written it
-        return written(spec)
+        return annotation(spec)

@@ -12,7 +12,7 @@ def tf_config(job: Job, spec: JobSpec, replica: Replica) -> str:
     return text(cluster_of(job.key, spec), replica.role, replica.index)
 
 
-def described(job: Job, spec: JobSpec, replica: Replica) -> Manifest:
+def pattern_settings(job: Job, spec: JobSpec, replica: Replica) -> Manifest:
     """The settings from which a launcher generates the same TF_CONFIG."""
     cluster = {role: [count, address] for role, count, address in cluster_of(job.key, spec)}
     return {"cluster": cluster, "task": {"type": replica.role, "index": replica.index}}

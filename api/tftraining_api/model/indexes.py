@@ -18,7 +18,7 @@ def pack(indexes: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
 
 
-def chosen(text: str, among: Collection[int]) -> set[int]:
+def unpack(text: str, among: Collection[int]) -> set[int]:
     """The indexes of `among` that the text contains. Invalid parts of the text are ignored."""
     if not text or not among:
         return set()

@@ -14,9 +14,9 @@ OWN: Keras = "Own"
 LEGACY: Keras = "Legacy"
 
 
-def decided(spec: JobSpec, status: Status, pods: Sequence[str] = ()) -> Keras | None:
+def keras_of(spec: JobSpec, status: Status, pods: Sequence[str] = ()) -> Keras | None:
     """The Keras of the job; None without launchers, where the manifest decides (manifests/pod.py). `pods` is, for each
-    pod that the job has, what its manifest says (recorded by `told`)."""
+    pod that the job has, what its manifest says (recorded by `in_manifests`)."""
     if status.keras is not None or not spec.in_place:
         return status.keras
     if pods:
@@ -32,7 +32,7 @@ def has_begun(status: Status, pods: Sequence[object] = ()) -> bool:
     return bool(pods or status.replicas) or status.attempt > 1
 
 
-def told(status: Status) -> Keras | None:
+def in_manifests(status: Status) -> Keras | None:
     """What manifests say of the decision; None for the rule of versions that made none, so that nothing differs from
     their manifests."""
     return None if status.keras == LEGACY else status.keras

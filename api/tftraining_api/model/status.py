@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from tftraining.launch.roles import CHIEF, WORKER
-from tftraining_api.model.indexes import chosen
+from tftraining_api.model.indexes import unpack
 from tftraining_api.model.spec import Frozen, JobSpec, Storage
 
 Phase = Literal["Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed"]
@@ -55,7 +55,7 @@ class Counts(Frozen, frozen=True):
         """The ones of `indexes` that had a pod then. An older version of the operator wrote no `absent_indexes`."""
         if not self.absent_indexes:
             return {each for each in indexes if each < self.desired <= self.total}
-        absent = chosen(self.absent_indexes, indexes)
+        absent = unpack(self.absent_indexes, indexes)
         return {each for each in indexes if each < self.desired and each not in absent}
 
 

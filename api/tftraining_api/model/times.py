@@ -23,7 +23,7 @@ PARTS = (
 )
 
 
-def parsed(text: object) -> datetime:
+def parse_time(text: object) -> datetime:
     """The time in an object of the API, in UTC and between FIRST and LAST. ValueError if it is no time."""
     try:
         return saturated(msgspec.convert(text, datetime))

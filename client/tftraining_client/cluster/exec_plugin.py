@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining_api.model.times import parsed
+from tftraining_api.model.times import parse_time
 from tftraining_client.cluster.kubeconfig import Context
 
 KEPT = 500  # characters of what a plugin said, for the error
@@ -83,7 +83,7 @@ class ExecPlugin:
             status = document["status"]
             token, certificate, key = (status.get(f"{each}") for each in _PARTS)
             expiry = status.get("expirationTimestamp")
-            expires = parsed(expiry).timestamp() if expiry else float("inf")
+            expires = parse_time(expiry).timestamp() if expiry else float("inf")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise PluginError(f"{self._command} answers with no ExecCredential: {error}") from error
         if bool(certificate) != bool(key) or not (token or certificate):

@@ -8,7 +8,7 @@ from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import CONTAINER, KIND, LABEL_ATTEMPT, LABEL_INDEX, LABEL_JOB, LABEL_ROLE
 from tftraining_api.model.spec import JobSpec, Manifest
 from tftraining_api.model.status import Status
-from tftraining_api.model.times import parsed
+from tftraining_api.model.times import parse_time
 
 NEVER = datetime.fromtimestamp(0, UTC)
 
@@ -212,6 +212,6 @@ def _number(text: str | None) -> int:
 def _time(text: str | None) -> datetime:
     """The time; NEVER if there is none, or one that Python does not know."""
     try:
-        return parsed(text) if text else NEVER
+        return parse_time(text) if text else NEVER
     except ValueError:
         return NEVER

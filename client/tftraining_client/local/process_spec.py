@@ -23,7 +23,7 @@ from tftraining_api.manifests.pod import pod
 from tftraining_api.manifests.storage import job_directory
 from tftraining_api.manifests.tf_config import tf_config
 from tftraining_api.model.job import Job, parse_job
-from tftraining_api.model.keras import decided
+from tftraining_api.model.keras import keras_of
 from tftraining_api.model.names import CONTAINER, Replica
 from tftraining_api.model.quantity import in_bytes
 from tftraining_api.model.spec import JobSpec
@@ -138,7 +138,7 @@ def local_job(stored: Json, workdir: Path, config_maps: ConfigMaps | None = None
     spec = msgspec.structs.replace(
         job.spec, restart_policy=msgspec.structs.replace(job.spec.restart_policy, mode="InPlace")
     )
-    status = msgspec.structs.replace(job.status, keras=decided(spec, job.status))
+    status = msgspec.structs.replace(job.status, keras=keras_of(spec, job.status))
     job = msgspec.structs.replace(job, status=status)
     storage = spec.storage
     directory = workdir / (storage.directory or job.key.name) if storage else None

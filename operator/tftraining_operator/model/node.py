@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from tftraining_api.model.spec import Frozen, Manifest
-from tftraining_api.model.times import parsed
+from tftraining_api.model.times import parse_time
 
 # The taint by which an administrator marks a node that is shut down and will not return by itself.
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
@@ -86,7 +86,7 @@ def parse_node(raw: Manifest) -> Node:
     ready = next((each for each in conditions if each.get("type") == "Ready"), None)
     since = None
     if ready is not None:
-        since = parsed(ready.get("lastTransitionTime") or raw["metadata"]["creationTimestamp"])
+        since = parse_time(ready.get("lastTransitionTime") or raw["metadata"]["creationTimestamp"])
     is_ready = ready is None or ready.get("status") == "True"
     taints = (raw.get("spec") or {}).get("taints") or ()
     effects = {each.get("effect") for each in taints if each.get("key") == OUT_OF_SERVICE}

@@ -27,7 +27,7 @@ from tftraining_api.model.names import (
     successor_of,
 )
 from tftraining_api.model.spec import Frozen, Manifest
-from tftraining_api.model.times import LAST, parsed
+from tftraining_api.model.times import LAST, parse_time
 from tftraining_operator.model.launcher_report import Report, ReportedResult, split_result
 from tftraining_operator.model.node import Nodes
 from tftraining_operator.model.storage_place import Place, place_of_pod
@@ -359,7 +359,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         name=meta["name"],
         uid=meta["uid"],
         attempt=int(attempt),
-        created=parsed(meta["creationTimestamp"]),
+        created=parse_time(meta["creationTimestamp"]),
         version=meta.get("resourceVersion", ""),
         replica=replica,
         gang=annotations.get(ANNOTATION_GANG, ""),
@@ -406,15 +406,15 @@ def _removal_due(meta: Manifest) -> datetime | None:
     centuries: no deletion precedes the creation."""
     if "deletionTimestamp" not in meta:
         return None
-    due = parsed(meta["deletionTimestamp"])
-    return due if due >= parsed(meta["creationTimestamp"]) else LAST
+    due = parse_time(meta["deletionTimestamp"])
+    return due if due >= parse_time(meta["creationTimestamp"]) else LAST
 
 
 def _deleted_at(meta: Manifest) -> datetime | None:
     """When the deletion was requested: deletionTimestamp, the end of the grace period, minus the grace period."""
     if (due := _removal_due(meta)) is None:
         return None
-    created, grace = parsed(meta["creationTimestamp"]), meta.get("deletionGracePeriodSeconds") or 0
+    created, grace = parse_time(meta["creationTimestamp"]), meta.get("deletionGracePeriodSeconds") or 0
     return created if due == LAST else max(created, earlier(due, grace))
 
 
@@ -439,7 +439,7 @@ def _node_silent_since(status: Manifest) -> datetime | None:
     ready, containers = conditions.get("Ready") or {}, conditions.get("ContainersReady") or {}
     if (ready.get("status"), containers.get("status")) != ("False", "True") or ready.get("reason"):
         return None
-    return parsed(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else None
+    return parse_time(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else None
 
 
 def _main_container(status: Manifest, name: str) -> Manifest:
@@ -456,8 +456,8 @@ def _exit(terminated: Manifest | None) -> ContainerExit | None:
         code=terminated.get("exitCode", 0),
         reason=terminated.get("reason", "")[:LONGEST_REASON],
         message=message[-LONGEST_MESSAGE:],
-        started_at=parsed(started) if started else None,
-        finished_at=parsed(finished) if finished else None,
+        started_at=parse_time(started) if started else None,
+        finished_at=parse_time(finished) if finished else None,
         result=result,
     )
 
@@ -492,14 +492,14 @@ def _kueue_message(status: Manifest) -> str:
 def _disrupted_at(status: Manifest) -> datetime | None:
     """When the pod's end was announced; None also if the status has no condition for it, but only a reason."""
     condition = _disruption_target(status)
-    return parsed(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
+    return parse_time(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
 
 
 def _scheduled_at(status: Manifest) -> datetime | None:
     """When the pod was scheduled."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            return parsed(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else None
+            return parse_time(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else None
     return None
 
 

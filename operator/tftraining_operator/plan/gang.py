@@ -19,7 +19,7 @@ from functools import cached_property
 import msgspec
 
 from tftraining.launch.roles import GANG_ROLES, RESIZABLE_ROLES, ROLES
-from tftraining_api.model.indexes import chosen, pack
+from tftraining_api.model.indexes import pack, unpack
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import Replica
 from tftraining_api.model.spec import Frozen, JobSpec
@@ -243,7 +243,7 @@ def is_done(gang: Gang, member: Replica) -> bool:
 
 def _completed(absent: tuple[Replica, ...], status: Status) -> frozenset[Replica]:
     """The absent members whose program had finished before somebody deleted the pod: they never run again."""
-    done = {role: chosen(counts.completed_indexes, _indexes(absent, role)) for role, counts in status.replicas.items()}
+    done = {role: unpack(counts.completed_indexes, _indexes(absent, role)) for role, counts in status.replicas.items()}
     return frozenset(each for each in absent if each.index in done.get(each.role, ()))
 
 

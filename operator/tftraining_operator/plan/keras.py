@@ -5,7 +5,7 @@ that is older than the operator drops it: the rule of the versions that made no 
 says so.
 """
 
-from tftraining_api.model.keras import decided
+from tftraining_api.model.keras import keras_of
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.plan.context import Context, Draft
 
@@ -20,7 +20,7 @@ DROPPED = (
 def decide_keras(context: Context, draft: Draft) -> Draft:
     """The draft with status.keras; where the definition drops that, the condition, before the first pod."""
     pods = context.observed.replicas
-    draft = draft.with_status_fields(keras=decided(context.spec, context.job.status, [each.keras for each in pods]))
+    draft = draft.with_status_fields(keras=keras_of(context.spec, context.job.status, [each.keras for each in pods]))
     if not context.observed.keras_dropped or pods:
         return draft
     return draft.with_fields(status=with_condition(draft.status, LEGACY_KERAS, "True", DROPPED, context.now))

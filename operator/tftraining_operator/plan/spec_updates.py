@@ -9,7 +9,7 @@ incident.RESIZED), and where another role changes its size (see incident.SPEC_CH
 import msgspec
 
 from tftraining.launch.roles import WORKER
-from tftraining_api.manifests.spec_updates import changed
+from tftraining_api.manifests.spec_updates import changed_annotation
 from tftraining_api.model.names import ANNOTATION_ORDERS
 from tftraining_api.model.status import Status
 from tftraining_operator.model.launcher_report import Report
@@ -26,7 +26,7 @@ def update_launchers(context: Context, draft: Draft) -> Draft:
     if chief is None or chief.ended or chief.deleting:
         return draft
     # A gang that cannot change its size can still take other limits, unless it is about to restart.
-    update = changed(context.spec, chief.spec_updates) if chief.spec_updates and not gang.resized else None
+    update = changed_annotation(context.spec, chief.spec_updates) if chief.spec_updates and not gang.resized else None
     if update is not None:
         annotation = PodAnnotation(chief.name, chief.uid, chief.version, {ANNOTATION_ORDERS: update})
         draft = draft.with_fields(annotate_pod=annotation)

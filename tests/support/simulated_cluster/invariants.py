@@ -7,7 +7,7 @@ import msgspec
 
 from tftraining.launch.failure.same_failure import SPREAD
 from tftraining.launch.roles import GANG_ROLES
-from tftraining_api.model.indexes import chosen
+from tftraining_api.model.indexes import unpack
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import LABEL_ATTEMPT, LABEL_INDEX, LABEL_ROLE
 from tftraining_operator.model.observed import Observed
@@ -274,7 +274,7 @@ def _what_has_finished_stays_finished(job: Job, step: Step) -> None:
         counts = job.status.replicas.get(labels[LABEL_ROLE])
         if counts is not None and labels[LABEL_ATTEMPT] == str(job.status.attempt):
             index = int(labels[LABEL_INDEX])
-            assert not chosen(counts.completed_indexes, [index]), "what has finished runs again"
+            assert not unpack(counts.completed_indexes, [index]), "what has finished runs again"
 
 
 def _surplus_goes_when_the_launchers_know(job: Job, observed: Observed, step: Step) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tftraining_api.model.indexes import chosen, pack
+from tftraining_api.model.indexes import pack, unpack
 
 
 @pytest.mark.parametrize(
@@ -16,14 +16,14 @@ def test_the_format_of_a_batch_job(indexes: list[int], text: str) -> None:
 
 @pytest.mark.parametrize("text", ["x", "1-", "-1", ",,", "3-1", "1.5", "9" * 40, "0-" + "9" * 40])
 def test_text_that_makes_no_sense_names_nothing(text: str) -> None:
-    assert chosen(text, range(5)) == set()
+    assert unpack(text, range(5)) == set()
 
 
 def test_a_huge_run_costs_nothing() -> None:
-    assert chosen("0-999999999", [3]) == {3}
+    assert unpack("0-999999999", [3]) == {3}
 
 
 @settings(derandomize=True, max_examples=50)
 @given(st.sets(st.integers(0, 40)))
 def test_what_is_packed_is_chosen(indexes: set[int]) -> None:
-    assert chosen(pack(indexes), range(41)) == indexes
+    assert unpack(pack(indexes), range(41)) == indexes

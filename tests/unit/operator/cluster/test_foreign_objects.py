@@ -21,7 +21,7 @@ import pytest
 from tftraining_api.model.job import dump_status, parse_job
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Phase, Status
-from tftraining_api.model.times import FIRST, LAST, parsed
+from tftraining_api.model.times import FIRST, LAST, parse_time
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
 from tftraining_operator.cluster.jobs import Jobs
@@ -413,4 +413,4 @@ def test_a_grace_period_of_centuries_is_one_that_has_not_ended() -> None:
     raw["metadata"] |= {"deletionTimestamp": "1801-05-30T04:34:53Z", "deletionGracePeriodSeconds": 99_999_999_999}
     found = parse_pod(raw)
     assert found is not None and found.deletion_deadline == LAST
-    assert found.deleted_at == parsed(THEN), "no deletion precedes the creation"
+    assert found.deleted_at == parse_time(THEN), "no deletion precedes the creation"

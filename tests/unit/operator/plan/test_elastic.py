@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
-from tftraining_api.manifests.spec_updates import changed
+from tftraining_api.manifests.spec_updates import changed_annotation
 
 REPLICAS = "replicaSpecs.worker.replicas"
 BOTH = pytest.mark.parametrize("job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
@@ -368,10 +368,10 @@ def test_a_chief_that_is_made_anew_knows_it_already() -> None:
 
 def test_a_new_version_with_more_orders_changes_no_running_pod() -> None:
     _, spec = a_launched_job().parsed()
-    assert changed(spec, '{"workers": 2}') is None
-    assert json.loads(changed(spec, '{"workers": 3, "later": 1}') or "") == {"workers": 2, "later": 1}
+    assert changed_annotation(spec, '{"workers": 2}') is None
+    assert json.loads(changed_annotation(spec, '{"workers": 3, "later": 1}') or "") == {"workers": 2, "later": 1}
     for spoilt in ("nonsense", "[2]", "[" * 100_000, '{"workers":' * 100_000):
-        assert json.loads(changed(spec, spoilt) or "")["workers"] == 2
+        assert json.loads(changed_annotation(spec, spoilt) or "")["workers"] == 2
 
 
 # --- in the middle of something else

@@ -10,7 +10,7 @@ from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launch
 from tests.support.simulated_cluster.simulation import IMAGE, SimulatedCluster
 from tftraining_api.manifests.pod import pod
 from tftraining_api.model.job import parse_job
-from tftraining_api.model.keras import decided
+from tftraining_api.model.keras import keras_of
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Counts, Status
 from tftraining_operator.plan.planner import plan
@@ -46,27 +46,27 @@ def begun_by_an_earlier_version(job: JobBuilder) -> SimulatedCluster:
 @pytest.mark.parametrize(("asked", "kind"), CHOICES)
 def test_a_new_job_gets_what_it_asks_for(asked: str, kind: str) -> None:
     _, spec = a_launched_job().set("launcher.keras", asked).parsed()
-    assert decided(spec, Status(attempt=1)) == kind
+    assert keras_of(spec, Status(attempt=1)) == kind
 
 
 @pytest.mark.parametrize("began", [Status(replicas={"worker": Counts(desired=2)}), Status(attempt=2)])
 @pytest.mark.parametrize("asked", [asked for asked, _ in CHOICES])
 def test_a_job_that_began_without_a_decision_keeps_legacy_keras(asked: str, began: Status) -> None:
     _, spec = a_launched_job().set("launcher.keras", asked).parsed()
-    assert decided(spec, began) == "Legacy"
+    assert keras_of(spec, began) == "Legacy"
 
 
 def test_a_decision_is_final_and_pods_remember_it_where_the_status_was_wiped() -> None:
     _, spec = a_launched_job().set("launcher.keras", "Legacy").parsed()
-    assert decided(spec, Status(keras="Own")) == "Own"
-    assert decided(spec, Status(), ["Own"]) == "Own"
-    assert decided(spec, Status(attempt=3), ["Unpatched"]) == "Unpatched"
-    assert decided(spec, Status(), [""]) == decided(spec, Status(), ["Keras 4"]) == "Legacy"
+    assert keras_of(spec, Status(keras="Own")) == "Own"
+    assert keras_of(spec, Status(), ["Own"]) == "Own"
+    assert keras_of(spec, Status(attempt=3), ["Unpatched"]) == "Unpatched"
+    assert keras_of(spec, Status(), [""]) == keras_of(spec, Status(), ["Keras 4"]) == "Legacy"
 
 
 def test_without_launchers_the_manifest_decides_as_before() -> None:
     _, spec = a_job().parsed()
-    assert decided(spec, Status()) is None
+    assert keras_of(spec, Status()) is None
     cluster = SimulatedCluster(a_job()).run()
     assert "keras" not in cluster.api.job["status"]
     environments = [each["spec"]["containers"][0]["env"] for each in cluster.api.pods.values()]

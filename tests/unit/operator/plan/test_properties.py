@@ -17,7 +17,7 @@ from tests.support.simulated_cluster.apiserver import Snapshot
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.roles import GANG_ROLES
-from tftraining_api.model.indexes import chosen
+from tftraining_api.model.indexes import unpack
 from tftraining_api.model.names import QUEUE_GROUP, member_of
 from tftraining_operator.model.observed import owned_by
 
@@ -491,7 +491,7 @@ class Life(RuleBasedStateMachine):
         wanted = {
             f"{role}-{index}"
             for role, counts in self.cluster.status.replicas.items()
-            for index in set(range(counts.desired)) - chosen(counts.completed_indexes, range(counts.desired))
+            for index in set(range(counts.desired)) - unpack(counts.completed_indexes, range(counts.desired))
         }
         return wanted - {member_of("mnist", name) for name in self.cluster.api.pods} - {"evaluator-0"}
 
