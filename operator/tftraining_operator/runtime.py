@@ -31,7 +31,7 @@ from tftraining_operator.cluster.launcher_reports import (
     through_api_server,
 )
 from tftraining_operator.cluster.leader_election import LeaderElector
-from tftraining_operator.cluster.lease import Lease, LeaseName
+from tftraining_operator.cluster.lease import LeaderLease, LeaseName
 from tftraining_operator.cluster.logs import FORMATS
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import Namespace
@@ -352,7 +352,7 @@ async def _election(settings: OperatorConfig) -> Election | None:
     api.retry_seconds = 0.0
     may_lead = partial(older_operator, api, name.namespace, settings.operator_pods)
     identity = f"{settings.identity}_{secrets.token_hex(4)}"
-    return Election(LeaderElector(Lease(api, name), identity, Fence(), may_lead), api)
+    return Election(LeaderElector(LeaderLease(api, name), identity, Fence(), may_lead), api)
 
 
 async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:

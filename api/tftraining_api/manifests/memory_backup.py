@@ -5,7 +5,7 @@ memory counts against the limit of the training container, which writes the file
 """
 
 from tftraining.launch.config.policy import key_of, names
-from tftraining.launch.config.settings import CopySettings
+from tftraining.launch.config.settings import MemoryBackupSettings
 from tftraining_api.model.names import CONTAINER, MEMORY_DIRECTORY, MEMORY_VOLUME, Replica
 from tftraining_api.model.quantity import in_bytes
 from tftraining_api.model.spec import JobSpec, Manifest
@@ -22,7 +22,7 @@ def settings(status: Status, spec: JobSpec, replica: Replica, container: Manifes
         return {}
     asked, size = spec.launcher.memory_backup, size_limit(status, spec, replica, container)
     fields = {
-        **{key_of(name): getattr(asked, name, None) for name in names(CopySettings)},
+        **{key_of(name): getattr(asked, name, None) for name in names(MemoryBackupSettings)},
         "sizeLimit": size,
         "memoryLimit": memory_limit(container),
         "directory": None if size is None else MEMORY_DIRECTORY,

@@ -11,14 +11,14 @@ from typing import Any, Literal
 import msgspec
 
 from tftraining.launch.config.policy import Policy, key_of, names
-from tftraining.launch.config.settings import CopySettings
+from tftraining.launch.config.settings import MemoryBackupSettings
 from tftraining.launch.roles import GANG_ROLES, OUTSIDE_GANG, ROLES, SERVING_ROLES, TRAINER_ROLES, RoleName
 from tftraining_api.model.names import Replica
 
 Manifest = dict[str, Any]
 # The defaults of what launchers decide by, too. Any: a launcher also takes numbers of seconds that are not whole.
 DEFAULT: Any = Policy()
-COPY_DEFAULT: Any = CopySettings()
+COPY_DEFAULT: Any = MemoryBackupSettings()
 
 
 # gc=False spares the garbage collector repeated scans of the values, of which a large gang has a hundred thousand. No
@@ -114,7 +114,7 @@ class RestartPolicy(Frozen, frozen=True):
     rules: tuple[RestartRule, ...] = ()
 
 
-class MemoryBackup(Frozen, frozen=True):
+class MemoryBackupSpec(Frozen, frozen=True):
     """Backups of the training state in memory. `size_limit` is a quantity of bytes; `exactness` tells whether a restart
     may go on with other examples than the undisturbed training."""
 
@@ -124,7 +124,7 @@ class MemoryBackup(Frozen, frozen=True):
     exactness: Literal["Preferred", "Required"] = COPY_DEFAULT.exactness
 
 
-_MEMORY_BACKUP = MemoryBackup()
+_MEMORY_BACKUP = MemoryBackupSpec()
 
 
 class LauncherSpec(Frozen, frozen=True):
@@ -134,7 +134,7 @@ class LauncherSpec(Frozen, frozen=True):
     termination_grace_seconds: int = DEFAULT.termination_grace_seconds
     member_timeout_seconds: float = DEFAULT.member_timeout_seconds
     image: str | None = None
-    memory_backup: MemoryBackup = _MEMORY_BACKUP
+    memory_backup: MemoryBackupSpec = _MEMORY_BACKUP
     keras: Literal["Auto", "Legacy", "Unpatched"] = "Auto"
 
 

@@ -13,7 +13,7 @@ import msgspec
 from tftraining_api.model.names import LABEL_JOB, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.model.observed import Child, parse_child, writes
-from tftraining_operator.model.storage_place import Place, place_of_pod
+from tftraining_operator.model.storage_place import StoragePlace, place_of_pod
 
 REMEMBERED = 4096
 
@@ -44,12 +44,12 @@ class ChildStore:
         key, child = self._known({"namespace": namespace, "name": name})
         return key if child is not None and child.uid == uid else None
 
-    def writers(self, place: Place) -> list[tuple[Key, Child]]:
+    def writers(self, place: StoragePlace) -> list[tuple[Key, Child]]:
         """The pods of jobs that write exactly this directory, with their jobs' keys."""
         named = self._at.get((place.volume, place.path), ())
         return [self._child(each) for each in named if each[0] == place.namespace]
 
-    def writers_near(self, place: Place) -> Iterator[tuple[Key, Child]]:
+    def writers_near(self, place: StoragePlace) -> Iterator[tuple[Key, Child]]:
         """The pods of jobs that write this directory in another namespace, or one above or below it in any."""
         here = (place.volume, place.path)
         yield from (self._child(each) for each in self._at.get(here, ()) if each[0] != place.namespace)
@@ -57,7 +57,9 @@ class ChildStore:
             yield from map(self._child, self._at.get((place.volume, above), ()))
         yield from map(self._child, self._below.get(here, ()))
 
-    def _indexes(self, place: Place) -> Iterator[tuple[dict[tuple[str, str], set[tuple[str, str]]], tuple[str, str]]]:
+    def _indexes(
+        self, place: StoragePlace
+    ) -> Iterator[tuple[dict[tuple[str, str], set[tuple[str, str]]], tuple[str, str]]]:
         """Where the pods that write this place are found: each index, and the key in it."""
         yield self._at, (place.volume, place.path)
         yield from ((self._below, (place.volume, each)) for each in place.ancestors)
@@ -188,7 +190,7 @@ class ChildStore:
         ]
 
 
-def _place(raw: Manifest) -> Place | None:
+def _place(raw: Manifest) -> StoragePlace | None:
     """The storage that a pod writes; None also for an object that cannot be read, which parse_child tells."""
     try:
         return place_of_pod(raw)

@@ -18,7 +18,7 @@ from tftraining_api.model.names import GROUP, PLURAL, VERSION, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import Condition, Status
 from tftraining_operator.cluster.child_store import version
-from tftraining_operator.model.storage_place import Place, place_of_job
+from tftraining_operator.model.storage_place import StoragePlace, place_of_job
 
 logger = logging.getLogger(__name__)
 # Bytes of JSON. A smaller spec is not worth the time of each pass.
@@ -32,8 +32,8 @@ class Jobs:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._jobs: dict[Key, Manifest] = {}
-        self._places: defaultdict[Place, set[Key]] = defaultdict(set)
-        self._place_of: dict[Key, Place] = {}
+        self._places: defaultdict[StoragePlace, set[Key]] = defaultdict(set)
+        self._place_of: dict[Key, StoragePlace] = {}
 
     def get(self, key: Key) -> Manifest | None:
         """The cached job; None if it is unknown or deleted."""
@@ -53,7 +53,7 @@ class Jobs:
         """The keys of all jobs."""
         return list(self._jobs)
 
-    def writing(self, place: Place) -> set[Key]:
+    def writing(self, place: StoragePlace) -> set[Key]:
         """The jobs whose storage is that place."""
         return self._places.get(place, set())
 

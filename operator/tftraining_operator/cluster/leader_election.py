@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tftraining_api.kube.api import ApiError
 from tftraining_operator.cluster.fence import STALL_SECONDS, Fence
-from tftraining_operator.cluster.lease import RENEW_DEADLINE, RETRY_PERIOD, Lease
+from tftraining_operator.cluster.lease import RENEW_DEADLINE, RETRY_PERIOD, LeaderLease
 from tftraining_operator.model.lease import Claim, LeaseRecord, Observation, Wait, decide, observe
 
 Answer = TypeVar("Answer")
@@ -34,7 +34,7 @@ class LeaderElector:
     """One candidate. `identity` is unique for each process; `may_lead` returns why this process must not lead yet, such
     as a process that takes part in no election, or "" if it may."""
 
-    def __init__(self, lease: Lease, identity: str, fence: Fence, may_lead: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, lease: LeaderLease, identity: str, fence: Fence, may_lead: Callable[[], Awaitable[str]]) -> None:
         self.fence = fence
         self._lease = lease
         self._identity = identity

@@ -31,7 +31,7 @@ class LeaseName(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
-class Lease:
+class LeaderLease:
     """One Lease of the API server. Methods raise ApiError; `write` with status 409 if the lease has changed since."""
 
     def __init__(

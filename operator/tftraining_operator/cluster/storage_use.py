@@ -17,7 +17,7 @@ from tftraining_api.model.status import TERMINAL
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.model.observed import Child, StorageUse, writes
-from tftraining_operator.model.storage_place import Place, place_of_job
+from tftraining_operator.model.storage_place import StoragePlace, place_of_job
 from tftraining_operator.plan.unreadable import UNREADABLE
 
 
@@ -28,7 +28,7 @@ class StorageUsers:
         self._jobs = jobs
         self._pods = pods
         self._wake = wake
-        self._allowed: dict[Place, tuple[Key, str]] = {}
+        self._allowed: dict[StoragePlace, tuple[Key, str]] = {}
         # The jobs without pods that wait for something else, so that they are in nobody's way.
         self._out_of_turn: set[Key] = set()
         # The waiting jobs, by the job that each waits for.
@@ -75,7 +75,7 @@ class StorageUsers:
     def _disallow(self, key: Key) -> None:
         self._allowed = {place: holder for place, holder in self._allowed.items() if holder[0] != key}
 
-    def _first(self, job: Job, raw: Manifest, place: Place) -> Key | None:
+    def _first(self, job: Job, raw: Manifest, place: StoragePlace) -> Key | None:
         """The job that goes first among those without pods, if it is another one."""
         holder, uid = self._allowed.get(place, (job.key, job.uid))
         known = self._jobs.get(holder)
@@ -88,7 +88,7 @@ class StorageUsers:
         first = min(wanting, key=lambda each: _order(wanting[each]), default=None)
         return first if first is not None and _order(wanting[first]) < _order(raw) else None
 
-    def _shared(self, job: Job, place: Place, writers: list[tuple[Key, Child]]) -> str:
+    def _shared(self, job: Job, place: StoragePlace, writers: list[tuple[Key, Child]]) -> str:
         """Who writes the same directory, one above or one below it, in any namespace; empty if nobody does."""
         found = (each for each in self._near(place, writers) if each[1].owner != job.uid)
         key, child = next(found, (None, None))
@@ -98,7 +98,7 @@ class StorageUsers:
         where = "the same directory" if child.place.path == place.path else str(child.place)
         return f"{place}: {who} writes {where}"
 
-    def _near(self, place: Place, writers: list[tuple[Key, Child]]) -> Iterator[tuple[Key, Child]]:
+    def _near(self, place: StoragePlace, writers: list[tuple[Key, Child]]) -> Iterator[tuple[Key, Child]]:
         yield from writers
         yield from self._pods.writers_near(place)
 

@@ -30,7 +30,7 @@ from tftraining_api.model.spec import Frozen, Manifest
 from tftraining_api.model.times import LAST, parse_time
 from tftraining_operator.model.launcher_report import Report, ReportedResult, split_result
 from tftraining_operator.model.node import Nodes
-from tftraining_operator.model.storage_place import Place, place_of_pod
+from tftraining_operator.model.storage_place import StoragePlace, place_of_pod
 from tftraining_operator.model.times import earlier
 
 # Reasons with which the kubelet or a controller ends or rejects a pod that is not at fault.
@@ -208,7 +208,7 @@ class Child(Frozen, frozen=True):
     node: str = ""
     removal_due: datetime | None = None
     pod: Pod | None = None
-    place: Place | None = None
+    place: StoragePlace | None = None
     unreadable: str = ""
 
 
@@ -323,7 +323,7 @@ def parse_child(raw: Manifest) -> Child:
         node=spec.get("nodeName", ""),
     )
     try:
-        place = Place(*spec["place"]) if spec.get("place") else place_of_pod(raw)
+        place = StoragePlace(*spec["place"]) if spec.get("place") else place_of_pod(raw)
         return msgspec.structs.replace(child, removal_due=_removal_due(meta), pod=parse_pod(raw), place=place)
     except Exception as error:
         return msgspec.structs.replace(child, unreadable=repr(error)[:LONGEST_MESSAGE])

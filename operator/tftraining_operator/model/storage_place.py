@@ -15,7 +15,7 @@ PRIVATE = ("emptyDir", "ephemeral")
 DIRECTORY = "TFTRAINING_DIR"
 
 
-class Place(NamedTuple):
+class StoragePlace(NamedTuple):
     """A directory, `path` from the root of the volume on. Only the job's namespace can name a claim; a bucket or a
     server of files is the same for every namespace."""
 
@@ -35,7 +35,7 @@ class Place(NamedTuple):
         return f"{self.volume}{self.path}" if "://" in self.volume else f"{self.path.lstrip('/')} of {self.volume}"
 
 
-def place_of_job(key: Key, raw: Manifest | None) -> Place | None:
+def place_of_job(key: Key, raw: Manifest | None) -> StoragePlace | None:
     """The place that the job writes by its spec; None for a job without a storage that pods share, for one that cannot
     be read, on which nobody acts, and for no job."""
     try:
@@ -46,7 +46,7 @@ def place_of_job(key: Key, raw: Manifest | None) -> Place | None:
         return None
 
 
-def place_of_pod(raw: Manifest) -> Place | None:
+def place_of_pod(raw: Manifest) -> StoragePlace | None:
     """The place that a pod of the operator writes; None for one without a storage that pods share."""
     spec, namespace = raw.get("spec") or {}, raw["metadata"]["namespace"]
     volumes: list[Manifest] = spec.get("volumes") or []
@@ -69,13 +69,13 @@ def _directory(container: Manifest) -> str:
     return root or next(named, "") or ""
 
 
-def _place(namespace: str, uri: str | None, volume: Manifest, directory: str) -> Place | None:
+def _place(namespace: str, uri: str | None, volume: Manifest, directory: str) -> StoragePlace | None:
     if uri:
         scheme, _, rest = f"{uri}/{directory}".partition("://")
         bucket, _, path = rest.partition("/")
-        return Place(namespace, f"{scheme}://{bucket}", normpath(f"/{path}"))
+        return StoragePlace(namespace, f"{scheme}://{bucket}", normpath(f"/{path}"))
     claim = (volume.get("persistentVolumeClaim") or {}).get("claimName")
     if not volume or any(each in volume for each in PRIVATE):
         return None
     name = f"the claim {namespace}/{claim}" if claim else msgspec.json.encode(volume, order="sorted").decode()
-    return Place(namespace, name, normpath(f"/{directory}"))
+    return StoragePlace(namespace, name, normpath(f"/{directory}"))

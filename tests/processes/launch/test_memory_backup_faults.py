@@ -72,7 +72,7 @@ values.restore_from = in_halves(values.restore_from, "restore", 1)
 BALLAST = """
 from _tftraining.memory_backup import keras_state
 TASK = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-state, ballast, copied = keras_state.State, [], []
+state, ballast, copied = keras_state.FitState, [], []
 copy_to = state.copy_to
 
 def copy_and_grow(self, views):

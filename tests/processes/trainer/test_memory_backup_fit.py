@@ -24,7 +24,7 @@ from tftraining.launch.in_user_process.memory_backup import fit_hook, input_posi
 from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite
 from tftraining.launch.in_user_process.memory_backup.copy_file import VARIABLE, Copy, held
 from tftraining.launch.in_user_process.memory_backup.loop import begin
-from tftraining.launch.in_user_process.memory_backup.settings import Settings
+from tftraining.launch.in_user_process.memory_backup.settings import CopySettings
 
 STEPS = 40  # in an epoch; copies after 16 and 40, at the end of the epoch, 48, 64
 
@@ -78,7 +78,7 @@ class Job:
         copies = held(str(self.memory))
         told = {"directory": str(self.memory), "restore": copies[-1] if copies else None, **self.told}
         fit_hook.extend(
-            Settings(json.dumps(told), {"TFTRAINING_ROUND": str(self.round)}), lambda: True, self.extended()
+            CopySettings(json.dumps(told), {"TFTRAINING_ROUND": str(self.round)}), lambda: True, self.extended()
         )
         backup = keras.callbacks.BackupAndRestore(str(self.backup))
         callbacks = [backup, self.follow, *more.pop("callbacks", [])]

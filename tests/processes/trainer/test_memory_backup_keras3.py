@@ -28,7 +28,7 @@ from tftraining.launch.in_user_process.memory_backup import (
     model_variables,
 )
 from tftraining.launch.in_user_process.memory_backup.copy_file import held
-from tftraining.launch.in_user_process.memory_backup.settings import Settings
+from tftraining.launch.in_user_process.memory_backup.settings import CopySettings
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of Keras' own files
 STEPS = 40  # in an epoch; copies after 16 and 40, at the end of the epoch, 48, 64
@@ -91,7 +91,7 @@ class Job:
         cls = keras.callbacks.CallbackList
         for name, method in ORIGINAL.items():  # without what the hook of an earlier round has done to it
             setattr(cls, name, method)
-        fit_hook.extend(Settings(json.dumps(told), {"TFTRAINING_ROUND": str(self.round)}), lambda: True, cls)
+        fit_hook.extend(CopySettings(json.dumps(told), {"TFTRAINING_ROUND": str(self.round)}), lambda: True, cls)
         backup = [keras.callbacks.BackupAndRestore(str(self.backup), save_freq)] if saves else []
         callbacks = [*backup, *more.pop("callbacks", []), self.follow]
         self.model.fit(input, epochs=epochs, callbacks=callbacks, verbose=0, shuffle=False, **more)

@@ -16,7 +16,7 @@ import tf_keras as keras
 from tftraining.launch.in_user_process.memory_backup import variable_count
 from tftraining.launch.in_user_process.memory_backup.callback_state import CallbackStates
 from tftraining.launch.in_user_process.memory_backup.checkpoint_state import CheckpointState
-from tftraining.launch.in_user_process.memory_backup.keras_state import METRICS, State
+from tftraining.launch.in_user_process.memory_backup.keras_state import METRICS, FitState
 from tftraining.launch.in_user_process.memory_backup.random_numbers import RandomNumbers
 from tftraining.launch.in_user_process.memory_backup.variable_values import (
     FETCHED,
@@ -42,14 +42,14 @@ def train(made: Any, epochs: int) -> None:
     made.fit(X, X[:, :1], batch_size=16, epochs=epochs, shuffle=False, verbose=0)
 
 
-def state_of(made: Any, *callbacks: Any) -> State:
+def state_of(made: Any, *callbacks: Any) -> FitState:
     """The state as a `fit` of this model begins."""
     variable_count.extend()
     of_callbacks = CallbackStates(keras.callbacks.CallbackList(list(callbacks), model=made), print)
-    return State(made, of_callbacks, RandomNumbers(), epochs=5)
+    return FitState(made, of_callbacks, RandomNumbers(), epochs=5)
 
 
-def copied(state: State, *, members: int = 1) -> Any:
+def copied(state: FitState, *, members: int = 1) -> Any:
     """A copy, made by one of so many members that are all alike."""
     state.complete()
     buffer = aligned(state.size)
@@ -58,7 +58,7 @@ def copied(state: State, *, members: int = 1) -> Any:
     return buffer
 
 
-def restore(made: Any, state: State, buffer: Any, head: dict[str, Any], *ways: bool) -> str:
+def restore(made: Any, state: FitState, buffer: Any, head: dict[str, Any], *ways: bool) -> str:
     """Restore at the begin of `fit`, and late variables when its step is traced; what begins anew."""
     state.restore_from(state.views(buffer, 0), *(ways or (True, True)))
     made.evaluate(X[:3], X[:3, :1], verbose=0)  # creates the metrics

@@ -9,11 +9,11 @@ import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
 from tftraining.launch.config.policy import Policy, decode, decode_updates
-from tftraining.launch.config.settings import CopySettings, read
+from tftraining.launch.config.settings import MemoryBackupSettings, read
 from tftraining.launch.failure.restart_rules import Rule
 from tftraining_api.manifests.pod import pod
 from tftraining_api.model.names import ANNOTATION_ORDERS, Replica
-from tftraining_api.model.spec import JobSpec, LauncherSpec, MemoryBackup, RestartPolicy, RunPolicy
+from tftraining_api.model.spec import JobSpec, LauncherSpec, MemoryBackupSpec, RestartPolicy, RunPolicy
 
 # Written by the version before trainer/tftraining/launch/config/policy.py, which had no backups in memory.
 DEFAULTS = (
@@ -138,7 +138,9 @@ def test_a_setting_is_one_field_of_the_custom_resource_with_one_default(name: st
 
 
 def test_a_setting_of_backups_in_memory_has_one_default() -> None:
-    assert {name: getattr(CopySettings(), name) for name in defaults(MemoryBackup)} == defaults(MemoryBackup)
+    assert {name: getattr(MemoryBackupSettings(), name) for name in defaults(MemoryBackupSpec)} == defaults(
+        MemoryBackupSpec
+    )
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tftraining.launch.config.settings import CopySettings, JobKey, SettingsError, read
+from tftraining.launch.config.settings import JobKey, MemoryBackupSettings, SettingsError, read
 from tftraining.launch.config.spec_updates import apply_update
 
 CONFIG = {"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}
@@ -90,13 +90,13 @@ def test_a_wrong_field_is_named(change: dict[str, object]) -> None:
 
 def test_the_settings_of_backups_in_memory() -> None:
     told = {"mode": "Auto", "maxOverheadPercent": 2.5, "sizeLimit": 10, "memoryLimit": 20, "directory": "/m", "off": ""}
-    assert read(environment(memoryBackup=told)).memory_backup == CopySettings(
+    assert read(environment(memoryBackup=told)).memory_backup == MemoryBackupSettings(
         "Auto", 2.5, "Preferred", 10, 20, Path("/m")
     )
     required = read(environment(memoryBackup={"mode": "Auto", "exactness": "Required"})).memory_backup
-    assert required == CopySettings(exactness="Required")
+    assert required == MemoryBackupSettings(exactness="Required")
     nothing = {"mode": "Auto", "sizeLimit": None, "memoryLimit": None, "directory": None}
-    assert read(environment(memoryBackup=nothing)).memory_backup == CopySettings()
+    assert read(environment(memoryBackup=nothing)).memory_backup == MemoryBackupSettings()
 
 
 @pytest.mark.parametrize(

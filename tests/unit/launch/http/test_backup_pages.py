@@ -12,7 +12,7 @@ from tests.support.simulated_gang.copies import make_steps, report, restart, sta
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status, gang_summary
-from tftraining.launch.in_user_process.memory_backup.copy_report import Report
+from tftraining.launch.in_user_process.memory_backup.copy_report import CopyReport
 from tftraining.launch.in_user_process.shared.copy_reasons import ENDED
 
 UNTOLD: dict[str, Any] = {
@@ -69,7 +69,7 @@ def test_where_a_restart_resumes_is_reported_with_all_that_is_not_the_same_then(
 def test_the_last_copy_is_reported_after_the_training(tmp_path: Path) -> None:
     """The step of the older one, if that of a member is older; not that from which the training resumed."""
     chief = start_gang_with_copies("worker-0", "worker-1")
-    own = Report(str(tmp_path), 1)
+    own = CopyReport(str(tmp_path), 1)
     for name, step in (("worker-0", 208), ("worker-1", 200)):
         own.tell(on=True, step=step, time=9.0, bytes=4_000_000, resumed={"from": "Memory", "step": 140})
         own.tell_end(ENDED)

@@ -15,12 +15,12 @@ import pytest
 
 from tftraining.launch.in_user_process import backup_owner, call_site, finished_copy, finished_fit
 from tftraining.launch.in_user_process.finished_fit import Keeper
-from tftraining.launch.in_user_process.keras_backup import Backup
+from tftraining.launch.in_user_process.keras_backup import KerasBackup
 
 COPY = "chief.finished-*"
 
 
-class StandIn(Backup):
+class StandIn(KerasBackup):
     """A backup of some files; `answers` are what the other members say in turn, added to what this one says: in the
     first sum whether they keep the end, have found it, two parts of its name, and what was moved."""
 
@@ -85,7 +85,7 @@ def fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         told = f'{{"uid": "{uid}", "file": "{tmp_path / "list"}", "launcher": "x"}}'
         keeper = finished_fit.make_keeper(told, {"TFTRAINING_ROUND": str(start)}, lambda: True)
         monkeypatch.setattr(finished_fit, "program_digest", lambda: version)
-        monkeypatch.setattr(call_site, "place", lambda _: call_site.Place("functions", call) if call else unknown())
+        monkeypatch.setattr(call_site, "place", lambda _: call_site.CallPlace("functions", call) if call else unknown())
         return fit_under(keeper, backup, **ends)
 
     return run

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.launchers.copies import is_whole, write_copy
-from tftraining.launch.config.settings import CopySettings
+from tftraining.launch.config.settings import MemoryBackupSettings
 from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 from tftraining.launch.process.copy_files import CHUNK_BYTES, CopyGoneError, IncomingCopy, OutgoingCopy
 from tftraining.launch.process.memory_store import MemoryStore
 
-LIMITS = CopySettings(size_limit=5000, memory_limit=70_000, exactness="Required")
+LIMITS = MemoryBackupSettings(size_limit=5000, memory_limit=70_000, exactness="Required")
 
 
 def names(directory: Path) -> list[str]:

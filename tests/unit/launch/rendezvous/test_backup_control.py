@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.launchers.copies import is_whole, write_copy
 from tests.support.launchers.harness import until
-from tftraining.launch.config.settings import CopySettings, read
+from tftraining.launch.config.settings import MemoryBackupSettings, read
 from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 from tftraining.launch.process.copy_files import OutgoingCopy
 from tftraining.launch.process.memory_store import MemoryStore
@@ -45,7 +45,9 @@ class Member(BackupControl):
         config = {"cluster": {"worker": ["a:1", "b:1"]}, "task": task}
         settings = read({"TF_CONFIG": json.dumps(config), "TFTRAINING_LAUNCHER": json.dumps(launcher)})
         self.lines: list[str] = []
-        super().__init__(settings, lambda: SECRET, MemoryStore.temporary(CopySettings(), place), self.lines.append)
+        super().__init__(
+            settings, lambda: SECRET, MemoryStore.temporary(MemoryBackupSettings(), place), self.lines.append
+        )
 
     def files(self) -> list[str]:
         """The names of copies, complete or not."""

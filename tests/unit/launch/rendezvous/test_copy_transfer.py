@@ -18,7 +18,7 @@ import pytest
 
 from tests.support.launchers.copies import is_whole, write_copy
 from tests.support.launchers.harness import until
-from tftraining.launch.config.settings import CopySettings
+from tftraining.launch.config.settings import MemoryBackupSettings
 from tftraining.launch.in_user_process.memory_backup import copy_file
 from tftraining.launch.process import copy_files
 from tftraining.launch.process.memory_store import MemoryStore
@@ -51,7 +51,7 @@ async def served(directory: Path, secret: bytes = SECRET, uid: str = UID) -> Asy
 
 @asynccontextmanager
 async def client(place: Path, size: int | None = None) -> AsyncIterator[tuple[CopyClient, Path]]:
-    store = MemoryStore.temporary(CopySettings(size_limit=size), place)
+    store = MemoryStore.temporary(MemoryBackupSettings(size_limit=size), place)
     client = CopyClient(store, UID, lambda: SECRET)
     try:
         yield client, store.directory

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.launchers.copies import write_copy
-from tftraining.launch.config.settings import CopySettings, read
+from tftraining.launch.config.settings import MemoryBackupSettings, read
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.process.memory_store import MemoryStore
@@ -73,7 +73,7 @@ async def test_a_member_that_is_ready_again_has_no_suspect_copy(tmp_path: Path) 
     program, orders, sent = RecordingProgram(tmp_path), asyncio.Queue[Frame](), asyncio.Queue[Frame]()
     chief = ChiefContact(settings, "127.0.0.1:1", program.log, FileRecord(None, ""))
     control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **frame: sent.put_nowait(frame))
-    store = MemoryStore.temporary(CopySettings(), tmp_path)
+    store = MemoryStore.temporary(MemoryBackupSettings(), tmp_path)
     control.backups = BackupControl(settings, lambda: b"secret", store, program.log)
     for copy in ((1, 32), (1, 48), (2, 64)):
         write_copy(store.directory, *copy)

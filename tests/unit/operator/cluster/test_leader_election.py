@@ -19,7 +19,7 @@ from tftraining_api.kube.api import Api
 from tftraining_operator.cluster.election import Election
 from tftraining_operator.cluster.fence import BEAT_SECONDS, STALL_SECONDS, Fence
 from tftraining_operator.cluster.leader_election import LeaderElector
-from tftraining_operator.cluster.lease import LEASE_SECONDS, RENEW_DEADLINE, RETRY_PERIOD, Lease
+from tftraining_operator.cluster.lease import LEASE_SECONDS, RENEW_DEADLINE, RETRY_PERIOD, LeaderLease
 from tftraining_operator.model.lease import Claim, LeaseRecord, Observation, Wait, decide, observe
 
 SECONDS = 90.0
@@ -65,7 +65,7 @@ class Candidate:
         self._starts += 1
         self.fence = Fence(self._clock)
         identity = f"{self.name}-{self._starts}"
-        self.elector = LeaderElector(cast(Lease, self._connection), identity, self.fence, self._may_lead)
+        self.elector = LeaderElector(cast(LeaderLease, self._connection), identity, self.fence, self._may_lead)
         self.task = asyncio.create_task(self._run())
 
     async def _may_lead(self) -> str:
@@ -437,7 +437,7 @@ async def test_a_busy_event_loop_keeps_its_lease_and_one_that_hangs_is_not_renew
         return ""
 
     server, fence = LeaseServer(), Fence()
-    elector = LeaderElector(cast(Lease, LeaseConnection(server, iter(()))), "me", fence, may_lead)
+    elector = LeaderElector(cast(LeaderLease, LeaseConnection(server, iter(()))), "me", fence, may_lead)
     election = Election(elector, cast(Api, _NoApi()))
     tasks = [asyncio.create_task(each) for each in (fence.keep_moving(), election.run())]
     await fence.opened()

@@ -10,7 +10,7 @@ import pytest
 from tests.support.fake_api_server import Answer, events, serving
 from tftraining_api.kube.api import SECONDS_TO_CLOSE, ApiError
 from tftraining_operator.cluster.fence import Fence, FencedApi
-from tftraining_operator.cluster.lease import Lease, LeaseName
+from tftraining_operator.cluster.lease import LeaderLease, LeaseName
 from tftraining_operator.cluster.older_operators import older_operator
 from tftraining_operator.model.lease import Claim, LeaseRecord
 
@@ -26,7 +26,7 @@ def raw(holder: str, version: str) -> dict[str, Any]:
 
 async def test_a_lease_is_created_changed_at_one_version_and_watched_by_name() -> None:
     async with serving() as (fake, api):
-        lease = Lease(api, LeaseName("system", "operator"), lambda: NOW)
+        lease = LeaderLease(api, LeaseName("system", "operator"), lambda: NOW)
         assert await lease.read() is None
         fake.on(f"POST {COLLECTION}", Answer(raw("me", "1"), 201))
         fake.on(f"PATCH {COLLECTION}/operator", Answer(raw("me", "2")), Answer({"reason": "Conflict"}, 409))
@@ -50,7 +50,7 @@ async def test_a_lease_of_decades_is_waited_for_no_longer_than_ten_minutes() -> 
         far = raw("other", "1")
         far["spec"]["leaseDurationSeconds"] = 2**31 - 1
         fake.on(f"GET {COLLECTION}/operator", Answer(far))
-        assert await Lease(api, LeaseName("system", "operator")).read() == LeaseRecord("other", 600, 3, "1")
+        assert await LeaderLease(api, LeaseName("system", "operator")).read() == LeaseRecord("other", 600, 3, "1")
 
 
 async def test_writes_wait_for_the_lease_and_reads_do_not() -> None:

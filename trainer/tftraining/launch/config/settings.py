@@ -55,7 +55,7 @@ def _directory(value: Any, key: str) -> Path | None:
 
 
 @dataclass(frozen=True)
-class CopySettings:
+class MemoryBackupSettings:
     """The settings of backups in memory: spec.launcher.memoryBackup, and what the operator adds for this member.
     `max_overhead_percent` is the share of the time that copies may block the training; the limits are in bytes, None
     for no limit. `directory` is the place of the copies, None for /dev/shm."""
@@ -98,7 +98,7 @@ class Settings:
     needed: bool  # False for a member whose pod was created while the others trained
     spec_updates_file: Path | None  # the file with updates of the spec while the job runs
     gpus: int  # requested by this member's container
-    memory_backup: CopySettings
+    memory_backup: MemoryBackupSettings
     keras: str  # one of legacy_keras.KINDS: status.keras of the job
 
     @property
@@ -234,7 +234,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         needed=bool(raw.get("needed", True)),
         spec_updates_file=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
-        memory_backup=decode(CopySettings, raw.get("memoryBackup") or {}, "memoryBackup."),
+        memory_backup=decode(MemoryBackupSettings, raw.get("memoryBackup") or {}, "memoryBackup."),
         keras=_keras(raw.get("keras", legacy_keras.LEGACY)),  # older operators do not send it
     )
 

@@ -35,7 +35,7 @@ class UnknownCallError(Exception):
     """Why a call has no identity."""
 
 
-class Place(NamedTuple):
+class CallPlace(NamedTuple):
     """Where a call is. In an edited program `functions` often stay the same, `digest` never does if lines move."""
 
     functions: str
@@ -76,14 +76,14 @@ def objection(frame: FrameType | None) -> str:
     return ""
 
 
-def place(frame: FrameType | None) -> Place:
+def place(frame: FrameType | None) -> CallPlace:
     """The place of the call that runs in `frame`; UnknownCallError if it is not the only one there."""
     frames = list(_user_frames(frame))
     functions = [(each.f_code.co_name, os.path.basename(each.f_code.co_filename)) for each in frames]
     at = [(each.f_lineno, each.f_lasti, _loop_values(each)) for each in frames]
     if not frames:
         raise UnknownCallError("no code of the program calls it")
-    return Place(digest(functions), digest([functions, at]))
+    return CallPlace(digest(functions), digest([functions, at]))
 
 
 def program_arguments() -> list[object]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from . import backup_owner, call_site, finished_copy
 from .backup_owner import Owner
-from .keras_backup import Backup, find_backup
+from .keras_backup import KerasBackup, find_backup
 from .memory_backup.callback_state import keeping_rows
 from .memory_backup.program_digest import distributions_digest, program_digest
 from .memory_backup.random_numbers import of_model
@@ -75,7 +75,7 @@ class Keeper:
             _log(f"cannot save the end of this fit: {_describe(error)}")
             return None
 
-    def _agree_on_fit(self, callbacks: Any, backup: Backup) -> Fit | None:
+    def _agree_on_fit(self, callbacks: Any, backup: KerasBackup) -> Fit | None:
         """The Fit as the chief decides for all."""
         call, moved = self._decide(callbacks, backup) if backup.writes else (self._unknown(), 0)
         name = call.identity[:10].rjust(10, "0")
@@ -93,7 +93,7 @@ class Keeper:
             fit.mark = mark if backup.sums(int(bool(mark))) == [backup.workers] else {}
         return fit
 
-    def _decide(self, callbacks: Any, backup: Backup) -> tuple[Call, int]:
+    def _decide(self, callbacks: Any, backup: KerasBackup) -> tuple[Call, int]:
         """The call, and a token of the backup if it was moved. Never raises: the others wait for the chief's sum."""
         try:
             call = self._identify(callbacks, backup)
@@ -108,7 +108,7 @@ class Keeper:
     def _unknown(self, version: str = "") -> Call:
         return Call(Owner(self.uid, version, "", self.start))
 
-    def _identify(self, callbacks: Any, backup: Backup) -> Call:
+    def _identify(self, callbacks: Any, backup: KerasBackup) -> Call:
         call = self._unknown(call_site.digest([program_digest(), distributions_digest()]))
         try:
             call.functions, place = call_site.place(sys._getframe())
@@ -121,7 +121,7 @@ class Keeper:
         call.identity = call_site.digest([place, call.owner.version, more])
         return call
 
-    def _find_copy(self, backup: Backup, call: Call) -> bool:
+    def _find_copy(self, backup: KerasBackup, call: Call) -> bool:
         """Whether there is a copy of this call's end; removes copies without a valid mark for this job."""
         own: Mapping[str, Any] = {}
         changed = False
@@ -137,7 +137,7 @@ class Keeper:
             _log("a fit here has finished before, but the program or its packages have changed since: this one trains")
         return bool(call.identity) and self._use(backup, own, call)
 
-    def _use(self, backup: Backup, mark: Mapping[str, Any], call: Call) -> bool:
+    def _use(self, backup: KerasBackup, mark: Mapping[str, Any], call: Call) -> bool:
         """Use a copy of this identity, unless another call of the same start has it: then neither keeps its end."""
         path = finished_copy.copy_path(backup.path, call.identity)
         repeated = call.identity in self._begun or mark.get("repeated") or mark.get("start") == self.start
@@ -166,7 +166,7 @@ class Keeper:
 class Fit:
     """One `fit` of this process; `mark` is that of the copy by an earlier process, empty if `fit` must train."""
 
-    def __init__(self, keeper: Keeper, callbacks: Any, backup: Backup, call: Call, path: str) -> None:
+    def __init__(self, keeper: Keeper, callbacks: Any, backup: KerasBackup, call: Call, path: str) -> None:
         self.mark: Mapping[str, Any] = {}
         self._keeper = keeper
         self._callbacks = callbacks

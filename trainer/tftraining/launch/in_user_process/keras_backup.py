@@ -48,7 +48,7 @@ KERAS_3 = Surface(
 )
 
 
-def find_backup(callbacks: Any) -> Backup | None:
+def find_backup(callbacks: Any) -> KerasBackup | None:
     """The backup of a CallbackList; None without BackupAndRestore, or with an unsupported one."""
     found = [each for each in callbacks.callbacks if any(cls.__name__ == CLASS for cls in type(each).__mro__)]
     if len(found) != 1 or not hasattr(found[0], "delete_checkpoint") or not _is_of_tensorflow(found[0]):
@@ -68,7 +68,7 @@ def _absolute(path: str) -> str:
     return path if "://" in path else os.path.abspath(path)
 
 
-class Backup:
+class KerasBackup:
     """The common base class; `path` is the directory that Keras deletes."""
 
     path: str
@@ -133,7 +133,7 @@ class Backup:
         self._model.stop_training = stopped
 
 
-class LegacyBackup(Backup):
+class LegacyBackup(KerasBackup):
     """The backup of tf_keras and of Keras before 3: a checkpoint in `<backup_dir>/chief`."""
 
     surface = LEGACY
@@ -170,7 +170,7 @@ class LegacyBackup(Backup):
             shutil.rmtree(self._state.write_checkpoint_manager.directory, ignore_errors=True)
 
 
-class Keras3Backup(Backup):
+class Keras3Backup(KerasBackup):
     """The backup of Keras 3 with TensorFlow: weights in `<backup_dir>` itself."""
 
     surface = KERAS_3

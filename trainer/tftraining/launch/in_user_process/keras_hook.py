@@ -121,7 +121,7 @@ def _back_up_in_memory(
     try:
         from .memory_backup import fit_hook, settings  # noqa: PLC0415  # a process without Keras need not import them
 
-        fit_hook.extend(settings.Settings(memory_settings, environment), takes_part, cls)
+        fit_hook.extend(settings.CopySettings(memory_settings, environment), takes_part, cls)
     except Exception as error:
         sys.stderr.write(f"tftraining: no backups in memory: {type(error).__name__}: {error}\n")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.config.settings import CopySettings
+from tftraining.launch.config.settings import MemoryBackupSettings
 from tftraining.launch.in_user_process.memory_backup import copy_file, copy_report, copy_request
 
 PLACE = Path("/dev/shm")
@@ -31,7 +31,7 @@ WAIT_STEPS = 200  # steps before the first copy of a `fit`: one that ends sooner
 class MemoryStore:
     """The directory of one launcher. Its methods are fast: they touch names and small files in memory."""
 
-    def __init__(self, directory: Path, lock: int, settings: CopySettings, *, lasts: bool) -> None:
+    def __init__(self, directory: Path, lock: int, settings: MemoryBackupSettings, *, lasts: bool) -> None:
         """OSError if the directory cannot be written. `lasts`: an end without a verdict leaves the copies."""
         self.directory = directory
         self.settings = settings
@@ -42,7 +42,7 @@ class MemoryStore:
         self.begin_round()
 
     @classmethod
-    def temporary(cls, settings: CopySettings, place: Path = PLACE) -> MemoryStore:
+    def temporary(cls, settings: MemoryBackupSettings, place: Path = PLACE) -> MemoryStore:
         """A new directory in `place`; OSError if that does not exist or cannot be written."""
         remove_abandoned(place)
         unlocked = Path(tempfile.mkdtemp(prefix="tftraining-new-", dir=place))
@@ -53,7 +53,7 @@ class MemoryStore:
         return cls(directory, lock, settings, lasts=False)
 
     @classmethod
-    def lasting(cls, settings: CopySettings, place: Path, uid: str, member: str) -> MemoryStore:
+    def lasting(cls, settings: MemoryBackupSettings, place: Path, uid: str, member: str) -> MemoryStore:
         """The directory of this member of the job `uid` in `place`, with the copies that its earlier launcher has left.
         OSError if another launcher uses it."""
         directory = place / f"{PREFIX}{uid}-{member}"

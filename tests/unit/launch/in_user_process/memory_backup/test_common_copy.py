@@ -19,7 +19,7 @@ from tftraining.launch.gang.memory_backups import choose
 from tftraining.launch.in_user_process.memory_backup import copy_file, interval
 from tftraining.launch.in_user_process.memory_backup.copier import Copier
 from tftraining.launch.in_user_process.memory_backup.copy_file import held
-from tftraining.launch.in_user_process.memory_backup.settings import Settings
+from tftraining.launch.in_user_process.memory_backup.settings import CopySettings
 
 MEMBERS = 3
 EXPONENT = 1
@@ -35,7 +35,9 @@ class Member:
     def __init__(self, directory: Path, number: int, restore: tuple[int, int] | None) -> None:
         told = json.dumps({"directory": str(directory), "percent": 1, "restore": restore})
         sums = lambda numbers: [MEMBERS * each for each in numbers]  # noqa: E731  # all members say the same
-        self.copier = Copier(Settings(told, {"TFTRAINING_ROUND": str(number)}), MEMBERS, sums, list, lambda text: None)
+        self.copier = Copier(
+            CopySettings(told, {"TFTRAINING_ROUND": str(number)}), MEMBERS, sums, list, lambda text: None
+        )
         self.state = State()
         self.begun = take_copy(self.copier, self.state)
         assert self.begun == self.state.value == (restore[1] if restore else 0)

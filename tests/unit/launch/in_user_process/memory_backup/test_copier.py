@@ -17,7 +17,7 @@ import pytest
 from tftraining.launch.in_user_process.memory_backup import copier, copy_file, copy_request, room
 from tftraining.launch.in_user_process.memory_backup.copier import Copier, LossIsNotFinite
 from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, held
-from tftraining.launch.in_user_process.memory_backup.settings import Settings
+from tftraining.launch.in_user_process.memory_backup.settings import CopySettings
 
 SIZE = 64
 
@@ -77,7 +77,7 @@ class Training:
     def __init__(self, directory: Path, number: int, log: list[str], told: dict[str, Any]) -> None:
         settings = json.dumps({"directory": str(directory), "percent": 1, **told})
         self.sums: list[list[float]] = []
-        self.copier = Copier(Settings(settings, {"TFTRAINING_ROUND": str(number)}), 1, self.sum, list, log.append)
+        self.copier = Copier(CopySettings(settings, {"TFTRAINING_ROUND": str(number)}), 1, self.sum, list, log.append)
         self.directory, self.state = str(directory), State()
         self.step = take_copy(self.copier, self.state)
         self.copier._exponent = 1
@@ -385,12 +385,12 @@ def test_a_request_without_memory_is_waited_for_without_a_copy(begin: Begin, tmp
 def test_a_launcher_that_forgets_the_request_stops_the_training_for_a_while_only(tmp_path: Path) -> None:
     ask(tmp_path, 5)
     begun = time.monotonic()
-    copy_request.Request(str(tmp_path)).hold(0.05)
+    copy_request.CopyRequest(str(tmp_path)).hold(0.05)
     assert time.monotonic() - begun >= 0.05
 
 
 def test_an_older_launcher_asks_for_nothing(tmp_path: Path) -> None:
-    request = copy_request.Request(str(tmp_path))
+    request = copy_request.CopyRequest(str(tmp_path))
     assert request.step() == 0
     assert not request.is_for(0, 10**9)
 
@@ -446,7 +446,7 @@ def gang_of_three(place: Path, others: list[float], **told: Any) -> Copier:
         return [one + other for one, other in zip(numbers, others, strict=False)]
 
     settings = json.dumps({"directory": str(place), "percent": 1, **told})
-    return Copier(Settings(settings, {"TFTRAINING_ROUND": "2"}), 3, sums, list, print)
+    return Copier(CopySettings(settings, {"TFTRAINING_ROUND": "2"}), 3, sums, list, print)
 
 
 @pytest.mark.parametrize(

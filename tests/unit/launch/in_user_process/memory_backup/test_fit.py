@@ -27,7 +27,7 @@ from tftraining.launch.in_user_process.memory_backup.fit import PATIENCE_SECONDS
 from tftraining.launch.in_user_process.memory_backup.input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
 from tftraining.launch.in_user_process.memory_backup.legacy_fit import LegacyFit
 from tftraining.launch.in_user_process.memory_backup.self_check import ResumedTrainingDiffers
-from tftraining.launch.in_user_process.memory_backup.settings import Settings
+from tftraining.launch.in_user_process.memory_backup.settings import CopySettings
 
 STEPS = 20  # in an epoch
 PLACE = {"epoch": 1, "batch": 12, "drawn": 32, "made": 1}
@@ -150,7 +150,7 @@ class Member:
         self.handler._dataset, self.handler._initial_epoch = types.SimpleNamespace(_datasets=[], kind=kind), 0
         self.handler._inferred_steps, self.handler._insufficient_data, self.handler.step_increment = None, False, 0
         told = {"directory": str(self.directory), "percent": 1, "restore": [1, 32], **case.get("told", {})}
-        settings = Settings(json.dumps(told), {"TFTRAINING_ROUND": "2"})
+        settings = CopySettings(json.dumps(told), {"TFTRAINING_ROUND": "2"})
         self.fit = LegacyFit(self.model, self.handler)
         self.session = Session(settings, self.callbacks, Backup(place, number == 0), self.fit)
         self.copier = self.session.copier

@@ -15,17 +15,17 @@ from typing import Any, Protocol
 
 from ..shared.copy_reasons import ENDED, OTHER_MEMBER, WAITS
 from . import copy_file, interval, room
-from .copy_report import Report, without_copies
-from .copy_request import Request
+from .copy_report import CopyReport, without_copies
+from .copy_request import CopyRequest
 from .member_sums import Sums, Totals
-from .settings import SOURCE, Settings
+from .settings import SOURCE, CopySettings
 from .variable_values import Unsupported
 
 _OFF = interval.LARGEST + 1  # the vote against any further copy
 FETCH_SECONDS = 660.0  # for the launcher to fetch the copy from another member: it gives up earlier
 
 
-class State(Protocol):
+class CopiedState(Protocol):
     """The values that a copy has, in `size` bytes."""
 
     size: int
@@ -64,16 +64,16 @@ class Copier:
     """
 
     def __init__(
-        self, settings: Settings, members: int, sums: Sums, totals: Totals, log: Callable[[str], None]
+        self, settings: CopySettings, members: int, sums: Sums, totals: Totals, log: Callable[[str], None]
     ) -> None:
         self._settings = settings
         self._members = members
         self.sums = sums
         self._totals = totals
         self._log = log
-        self._state: State | None = None
+        self._state: CopiedState | None = None
         self.identity = ""
-        self._request = Request(settings.directory)
+        self._request = CopyRequest(settings.directory)
         self._slots: copy_file.Slots | None = None
         self._views: dict[int, list[Any]] = {}
         self._new_file = False  # the last copy was the first one of this process into its file
@@ -88,7 +88,7 @@ class Copier:
         self._turns = 0  # copies, and those that were left out because of the loss
         self._newest = -1  # the step of the newest copy of this process
         self._blocked = 0.0
-        self.report = Report(settings.directory, settings.round)
+        self.report = CopyReport(settings.directory, settings.round)
         self.not_stored: Sequence[str] = ()  # what a restart without a copy does not restore
         self.agreed = False  # all members make copies
         self.why_not = ""  # why there are none; "" while there are
@@ -101,7 +101,7 @@ class Copier:
         """Say why this member can make no copies."""
         self.why_not = why
 
-    def use(self, state: State, identity: str) -> None:
+    def use(self, state: CopiedState, identity: str) -> None:
         """Set the state, and the identity of the training: equal for all members, and after a restart."""
         self._state, self.identity = state, identity
 

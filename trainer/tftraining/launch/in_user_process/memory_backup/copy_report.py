@@ -20,7 +20,7 @@ def without_copies(why: str, anew: Sequence[str] = NOT_STORED) -> str:
     return f"no backups in memory: {why}{lost}"
 
 
-class Report:
+class CopyReport:
     """The report of one training of this process. Writing it never fails: the next one may succeed."""
 
     def __init__(self, directory: str, number: int) -> None:

@@ -17,7 +17,7 @@ STEP = struct.Struct("<Q")
 _POLL_SECONDS = 0.01
 
 
-class Request:
+class CopyRequest:
     """The launcher's request; none, for ever, if an older launcher has made no file."""
 
     def __init__(self, directory: str) -> None:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from .. import call_site
-from ..keras_backup import Backup
+from ..keras_backup import KerasBackup
 from ..shared.copy_reasons import ENDED
 from ..tracker import EPOCHS_DONE, STEPS_DONE
 from . import copy_file, input_kind, kept_variables, random_numbers, stored_state, variable_count
@@ -29,12 +29,12 @@ from .input_kind import DRAWN_ANEW, EPOCH, STEP, STORAGE, Kind
 from .input_position import UNKNOWN, Position, can_skip, examples_in_a_step, pass_over, readers_of
 from .kept_variables import KeptVariables
 from .keras_fit import KerasFit
-from .keras_state import METRICS, State
+from .keras_state import METRICS, FitState
 from .member_sums import members_of, sums_over, totals_over, writes_under
 from .program_digest import program_digest
-from .resumed_position import Gang, Place, from_head, resume_at
+from .resumed_position import Place, Split, from_head, resume_at
 from .self_check import Checks, ResumedTrainingDiffers
-from .settings import Settings
+from .settings import CopySettings
 
 PATIENCE_SECONDS = 600.0  # then an epoch of an input that is not known to be reproducible has copies inside
 FIRST_LOOK = 16  # batches behind the begin of an epoch at which the members first look how long it takes
@@ -66,7 +66,7 @@ class Unsaved:
 class Session:
     """The copies of one `fit` of this process."""
 
-    def __init__(self, settings: Settings, callbacks: Any, backup: Backup | Unsaved, fit: KerasFit) -> None:
+    def __init__(self, settings: CopySettings, callbacks: Any, backup: KerasBackup | Unsaved, fit: KerasFit) -> None:
         self._settings = settings
         self._callbacks = callbacks
         self._backup = backup
@@ -86,7 +86,7 @@ class Session:
         self._due = self._asked = False  # copies that wait for the end of the epoch
         self._examples = examples_in_a_step(fit.dataset, self._replicas)
         self._kind = Kind(STORAGE)
-        self._state: State | None = None
+        self._state: FitState | None = None
         self._states: CallbackStates | None = None
         self._random = random_numbers.of_model(self._model)
         self._resumed: Mapping[str, Any] | None = None  # the head of the restored copy, or of the stored state
@@ -135,7 +135,7 @@ class Session:
             if why := self._objection():
                 return Kind(STORAGE), why
             self._states = CallbackStates(self._callbacks, self._tell_anew)
-            self._state = State(self._model, self._states, self._random, self._epochs())
+            self._state = FitState(self._model, self._states, self._random, self._epochs())
             if not (identity := self._identify(self._state)):
                 return Kind(STORAGE), call_site.objection(sys._getframe()) or "another call of fit looks the same"
             self.copier.use(self._state, identity)
@@ -161,7 +161,7 @@ class Session:
             return "the program passes an initial_epoch of its own, without BackupAndRestore"
         return ""
 
-    def _identify(self, state: State) -> str:
+    def _identify(self, state: FitState) -> str:
         """The identity of this call of `fit` in this program, equal for all members; "" if there is none.
 
         Environment variables are no part of it: some name the pod or its devices. Keras' own backup heeds none either.
@@ -244,7 +244,7 @@ class Session:
             self._differs = f"{self._kind.shared_out}, and the number of workers is another one"
         if self._differs and self._settings.required and place.batch:
             return None
-        now = Gang(self._backup.workers, self._steps, self._examples)
+        now = Split(self._backup.workers, self._steps, self._examples)
         return resume_at(place, then, now, anew=self._fit.anew)
 
     def _stored(self, behind: int) -> tuple[int, int]:
@@ -420,7 +420,7 @@ class Session:
         if not self._late_waits:
             self._restore_late(head, self._state)
 
-    def _restore_late(self, head: Mapping[str, Any], state: State) -> None:
+    def _restore_late(self, head: Mapping[str, Any], state: FitState) -> None:
         anew = state.restore_late(head)
         if not self._batch:
             self._model.reset_metrics()  # as Keras has done, before the late ones were restored

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..import_hook import after_import
-from ..keras_backup import CLASS, Backup, find_backup
+from ..keras_backup import CLASS, KerasBackup, find_backup
 from ..surface import Part, Surface
 from . import input_position, keras3_fit, member_sums, random_numbers, variable_count
 from .copier import describe
-from .copy_report import NOT_STORED, Report, without_copies
+from .copy_report import NOT_STORED, CopyReport, without_copies
 from .fit import Session, Unsaved, log_once
 from .keras_fit import KerasFit
 from .legacy_fit import LegacyFit
-from .settings import Settings
+from .settings import CopySettings
 
 _SESSION = "_tftraining_memory_backup"
 _WITHOUT = "_tftraining_no_memory_backup"
@@ -87,7 +87,7 @@ _inside: list[Any] = []  # the CallbackLists whose callbacks run: a `fit` that b
 _handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the newest DataHandler of each model
 
 
-def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
+def extend(settings: CopySettings, takes_part: Callable[[], bool], cls: Any) -> None:
     """Extend Keras' CallbackList class. `takes_part`: whether this process trains."""
     if cls.__module__ == _KERAS_3:
         return _extend_lists(settings, takes_part, cls)
@@ -99,7 +99,7 @@ def extend(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None
     return None
 
 
-def _extend_lists(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
+def _extend_lists(settings: CopySettings, takes_part: Callable[[], bool], cls: Any) -> None:
     begin, end = cls.on_train_begin, cls.on_train_end
 
     @functools.wraps(begin)
@@ -156,7 +156,7 @@ def _run(method: Callable[..., None], callbacks: Any, *arguments: Any) -> None:
         _inside.pop()
 
 
-def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: Any) -> None:
+def _extend_to_refuse(settings: CopySettings, takes_part: Callable[[], bool], cls: Any) -> None:
     """Extend the CallbackList of another Keras, to say that there are no copies."""
     begin = cls.on_train_begin
 
@@ -169,18 +169,18 @@ def _extend_to_refuse(settings: Settings, takes_part: Callable[[], bool], cls: A
     cls.on_train_begin = on_train_begin
 
 
-def _report_refusal(settings: Settings, why: str) -> None:
-    report = Report(settings.directory, settings.round)
+def _report_refusal(settings: CopySettings, why: str) -> None:
+    report = CopyReport(settings.directory, settings.round)
     report.tell(reason=why)
     report.tell_storage(why, NOT_STORED)
 
 
-def _refuse(settings: Settings, why: str) -> None:
+def _refuse(settings: CopySettings, why: str) -> None:
     _report_refusal(settings, why)
     log_once(without_copies(why))
 
 
-def _begin(settings: Settings, callbacks: Any) -> Session | None:
+def _begin(settings: CopySettings, callbacks: Any) -> Session | None:
     """The session of a `fit` that is about to begin; None without copies, which is told."""
     global _present, _fit  # noqa: PLW0603  # one process, one training at a time
     if _inside or (_present is not None and _present.runs_elsewhere()):
@@ -224,7 +224,7 @@ def _fit_of(callbacks: Any, handler: Any) -> tuple[KerasFit | None, str]:
     return fit, "this is no fit of Keras"
 
 
-def _backup_of(callbacks: Any) -> Backup | Unsaved | None:
+def _backup_of(callbacks: Any) -> KerasBackup | Unsaved | None:
     """The backup of a `fit`; None with one that is not supported."""
     if (found := find_backup(callbacks)) is not None:
         return found

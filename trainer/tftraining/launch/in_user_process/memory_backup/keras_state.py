@@ -28,7 +28,7 @@ METRICS = "the metrics of an epoch"
 _LENGTH = struct.Struct("<I")
 
 
-class State:
+class FitState:
     """The state of `model` in a `fit` with these callbacks. Unsupported if it has state that is no variable."""
 
     def __init__(self, model: Any, callbacks: CallbackStates, random: RandomNumbers, epochs: int) -> None:

@@ -18,13 +18,13 @@ from .copier import Copier, describe
 from .copy_file import VARIABLE
 from .member_sums import sums_over, totals_over
 from .program_digest import program_digest
-from .settings import Settings
+from .settings import CopySettings
 
 
 class Loop:
     """The copies of one custom loop of this process. `caller`: the frame that began it, which identifies the loop."""
 
-    def __init__(self, checkpoint: Any, caller: FrameType | None, settings: Settings) -> None:
+    def __init__(self, checkpoint: Any, caller: FrameType | None, settings: CopySettings) -> None:
         self._step = 0
         self._began = False
         state, why = _state_of(checkpoint)
@@ -94,7 +94,7 @@ class Loop:
 
 def begin(checkpoint: Any, caller: FrameType | None, environment: Mapping[str, str]) -> Loop:
     """The copies of the loop that begins in the frame `caller`; ValueError or KeyError for invalid settings."""
-    return Loop(checkpoint, caller, Settings(environment[VARIABLE], environment))
+    return Loop(checkpoint, caller, CopySettings(environment[VARIABLE], environment))
 
 
 def _state_of(checkpoint: Any) -> tuple[CheckpointState | None, str]:

@@ -23,7 +23,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Gang:
+class Split:
     """How a gang trains: its workers, steps in an epoch (0: unknown), and examples in a step (None: unknown)."""
 
     workers: int
@@ -31,15 +31,15 @@ class Gang:
     examples: int | None
 
 
-def from_head(head: Mapping[str, Any]) -> tuple[Place, Gang]:
+def from_head(head: Mapping[str, Any]) -> tuple[Place, Split]:
     """What the head of a copy says. KeyError, ValueError or TypeError if it does not."""
     place = Place(*(int(head[name]) for name in ("epoch", "batch", "drawn", "made")))
     examples = head.get("globalBatch")
-    gang = Gang(int(head["workers"]), int(head["stepsPerEpoch"]), None if examples is None else int(examples))
+    gang = Split(int(head["workers"]), int(head["stepsPerEpoch"]), None if examples is None else int(examples))
     return place, gang
 
 
-def resume_at(place: Place, then: Gang, now: Gang, *, anew: bool) -> Place | None:
+def resume_at(place: Place, then: Split, now: Split, *, anew: bool) -> Place | None:
     """Where the gang `now` resumes from a copy of the gang `then`; None if the place exists in `then` only.
 
     `anew`: each epoch has an iterator of its own.

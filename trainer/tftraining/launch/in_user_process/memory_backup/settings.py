@@ -11,7 +11,7 @@ from .room import Limits
 SOURCE = "Memory"
 
 
-class Settings:
+class CopySettings:
     """Where to copy to, at which cost, and which copy all members hold. Every other field is optional."""
 
     def __init__(self, told: str, environment: Mapping[str, str]) -> None:
