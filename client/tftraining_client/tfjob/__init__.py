@@ -75,13 +75,13 @@ def convert(tfjob: Json, choices: Choices = Choices()) -> Conversion:
     templates = [role_template(each, choices.entrypoint, (str(metadata.get("name")), name), notes) for each in roles]
     storage, converted = take_storage(templates, name, choices.storage, notes)
     schedulers = {str(each.template["spec"].get("schedulerName") or "") for each in converted}
-    gang_size = sum(each.count for each in roles if each.role != "evaluator")
-    if gang_size > 1:
+    members = sum(each.count for each in roles if each.role != "evaluator")
+    if members > 1:
         notes.add("spec.tfReplicaSpecs", KERAS)
     parts = {
         "storage": storage,
         "restartPolicy": restart_policy(roles, policy, defaults, notes),
-        "runPolicy": run_policy(policy, Group(gang_size, schedulers, choices.gang_scheduler), defaults, notes),
+        "runPolicy": run_policy(policy, Group(members, schedulers, choices.gang_scheduler), defaults, notes),
         **success_policy(spec, notes),
     }
     shared = shared_template(converted)
