@@ -69,7 +69,7 @@ def job_manifest(name: str, options: Options) -> Manifest:
         "apiVersion": "tftraining.dev/v1",
         "kind": "TFTrainingJob",
         "metadata": metadata,
-        "spec": merged(spec, options.spec or {}),
+        "spec": merge(spec, options.spec or {}),
     }
 
 
@@ -104,14 +104,14 @@ def _variable(name: str, value: Any, is_local: bool) -> Manifest | None:
     return {"name": name, "value": escape(value)}
 
 
-def merged(own: Any, given: Any) -> Any:
+def merge(own: Any, given: Any) -> Any:
     """The manifest with what is given over it: objects field by field, containers by their name."""
     if isinstance(own, Mapping) and isinstance(given, Mapping):
-        return {**own, **{name: merged(own.get(name), value) for name, value in given.items()}}
+        return {**own, **{name: merge(own.get(name), value) for name, value in given.items()}}
     if _are_named(own) and _are_named(given):
         by_name = {each["name"]: each for each in own}
         for each in given:
-            by_name[each["name"]] = merged(by_name.get(each["name"]), each)
+            by_name[each["name"]] = merge(by_name.get(each["name"]), each)
         return list(by_name.values())
     return given
 

@@ -33,7 +33,7 @@ from tftraining_operator.cluster.storage_use import StorageUsers
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, QuotaHold, Refusal
-from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, failing, reason_of, told
+from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, event_of, failing, reason_of
 from tftraining_operator.plan.look_first import must_look
 from tftraining_operator.plan.refused_writes import judge, reworded
 from tftraining_operator.plan.status_writes import (
@@ -131,7 +131,7 @@ class Reconciler:
         condition = failing(readable_status(raw.get("status")), failures, (reason, words), self.clock())
         if condition is not None:
             # Before the condition, which may be refused as the status is: that of a job that is too large.
-            self._events.publish(parse_job(raw), told(condition))
+            self._events.publish(parse_job(raw), event_of(condition))
             await self._jobs.patch_condition(key, raw, condition)
 
     async def _end_failing(self, key: Key) -> None:

@@ -43,7 +43,7 @@ def load() -> Any:
 
 def install(requirements: str) -> None:
     """Install the packages, unless this container has them, and find them. RuntimeError if they cannot be had."""
-    image = "".join(f"{name}=={version}\n" for name, version in sorted(installed().items()))
+    image = "".join(f"{name}=={version}\n" for name, version in sorted(package_versions().items()))
     key = hashlib.sha256(f"{requirements}\n{image}\n{sys.version}".encode()).hexdigest()[:16]
     place = Path(tempfile.gettempdir()) / f"tftraining-packages-{key}"
     if not is_own(place):
@@ -72,7 +72,7 @@ def is_own(directory: Path) -> bool:
     return directory.is_dir() and not directory.is_symlink() and directory.stat().st_uid == os.getuid()
 
 
-def installed() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     """The packages of the image with their versions; the first of a name is the one that Python imports."""
     found: dict[str, str] = {}
     for each in distributions():

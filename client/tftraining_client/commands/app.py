@@ -614,7 +614,7 @@ def _convert(
     from tftraining_client.commands import convert
     from tftraining_client.manifest import only_file
 
-    choices = convert.chosen(entrypoint, gang_scheduler, storage)
+    choices = convert.choices_of(entrypoint, gang_scheduler, storage)
     if from_cluster is None:
         path = only_file(file, filename, "convert")
         return lambda: convert.convert_file(path, choices, output)

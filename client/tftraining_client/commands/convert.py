@@ -16,7 +16,7 @@ from tftraining_client.validation import InvalidManifest, NotInstalled, validate
 WIDTH = 120
 
 
-def chosen(entrypoint: str | None, gang_scheduler: str | None, storage: str | None) -> Choices:
+def choices_of(entrypoint: str | None, gang_scheduler: str | None, storage: str | None) -> Choices:
     """The options of the command; UserError for an entrypoint that is no command line."""
     try:
         words = None if entrypoint is None else tuple(shlex.split(entrypoint))

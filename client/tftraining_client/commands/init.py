@@ -33,7 +33,7 @@ class Wanted:
 def init(wanted: Wanted) -> int:
     """Print the manifest, once it is known to be valid; the exit code."""
     if wanted.program is None:
-        wanted = asked(wanted)
+        wanted = with_answers(wanted)
     words = command(str(wanted.program))
     job = manifest(wanted, words)
     try:
@@ -52,7 +52,7 @@ def _how(words: list[str]) -> str:
     return ", where the image has the program:\n#   tftj submit job.yaml"
 
 
-def asked(wanted: Wanted) -> Wanted:
+def with_answers(wanted: Wanted) -> Wanted:
     """The answers of the person at the terminal to what no option says; UserError where nobody is there."""
     if not sys.stdin.isatty():
         raise UserError("init takes PROGRAM, the program of a worker; see tftj init --help")

@@ -40,7 +40,7 @@ class Program:
     git_secret: str | None = None
 
 
-def changed(overrides: Overrides, job: dict[str, Any]) -> dict[str, Any]:
+def with_overrides(overrides: Overrides, job: dict[str, Any]) -> dict[str, Any]:
     """The job as the options change it."""
     return with_variables(overrides.applied(job, note), overrides.variables)
 
@@ -73,7 +73,7 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
         code=program.code,
         git=program.git,
         git_secret=program.git_secret,
-        change=partial(changed, overrides),
+        change=partial(with_overrides, overrides),
     )
     for text in packed(submission.program, dry_run):
         note(text)

@@ -11,7 +11,7 @@ from tftraining_client.validation.metadata import metadata_problems
 from tftraining_client.validation.pod_template import check_templates, template_findings
 from tftraining_client.validation.problems import InvalidManifest, NotInstalled, rejected, undecodable
 from tftraining_client.validation.rules import rule_problems
-from tftraining_client.validation.structure import Json, stored, structural_problems, unknown_fields
+from tftraining_client.validation.structure import Json, as_stored, structural_problems, unknown_fields
 
 __all__ = ["InvalidManifest", "NotInstalled", "check_templates", "template_findings", "validate"]
 
@@ -23,7 +23,7 @@ def validate(manifest: Json) -> Json:
     unknown = unknown_fields(manifest, resource.schema)
     if unknown:
         raise undecodable(resource, unknown)
-    job = stored(manifest, resource.schema)
+    job = as_stored(manifest, resource.schema)
     problems = metadata_problems(job) + structural_problems(job, resource.schema)
     if not any(each.blocks for each in problems):
         problems += rule_problems(job, resource.schema)

@@ -55,7 +55,7 @@ def schema_of(name: str, schema: Json) -> Json | None:
     return found
 
 
-def stored(job: Json, schema: Json) -> Json:
+def as_stored(job: Json, schema: Json) -> Json:
     """A copy as the API server stores it: defaults, no nulls, whole floats as integers, no status (a subresource)."""
     result: Json = _stored(job, schema)
     result.pop("status", None)

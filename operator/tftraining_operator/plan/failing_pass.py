@@ -24,7 +24,7 @@ def reason_of(code: int | None) -> str:
     return known.get(code, "ServerError" if code >= 500 else "UnexpectedAnswer")
 
 
-def told(condition: Condition) -> Event:
+def event_of(condition: Condition) -> Event:
     """The event that goes with the condition, which may be refused as the status is: that of a job that is too large,
     for example."""
     return Event("Warning", condition.reason, condition.message)

@@ -14,7 +14,7 @@ from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.support.simulated_cluster.suspension import resume, suspend
 from tftraining_client.validation.crd import custom_resource
 from tftraining_client.validation.rules import RULES, compares, compiled
-from tftraining_client.validation.structure import stored
+from tftraining_client.validation.structure import as_stored as defaulted
 
 NewJob = Callable[[], JobBuilder]
 MODES = pytest.mark.parametrize("new_job", [a_job, a_launched_job], ids=["Recreate", "InPlace"])
@@ -75,7 +75,7 @@ def as_stored(**run_policy: Any) -> dict[str, Any]:
     """The spec of a job of two workers as the API server holds it: with every default."""
     schema = custom_resource().schema
     spec = a_launched_job().raw()["spec"] | {"runPolicy": run_policy}
-    found: dict[str, Any] = stored({"spec": spec}, schema)["spec"]
+    found: dict[str, Any] = defaulted({"spec": spec}, schema)["spec"]
     return found
 
 

@@ -628,7 +628,7 @@ class Session:
             return
         try:
             told = {"identity": self.copier.identity, "workers": self._backup.workers, "step": self._step}
-            head = {**self._head(where), **told, **self._state.told()}
+            head = {**self._head(where), **told, **self._state.beside_variables()}
             stored_state.write(backup, head, self._states.arrays(), beside)
         except Exception as error:
             log(f"the state of callbacks cannot be stored beside the backup: {describe(error)}")

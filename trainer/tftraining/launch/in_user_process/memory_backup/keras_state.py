@@ -131,7 +131,7 @@ class FitState:
             if totals is not None:
                 part.set_totals(view, rest)
         members, self._members = self._members, None
-        told = {**self.told(), "arrays": self._callbacks.copy_arrays(arrays), "totals": totals is not None}
+        told = {**self.beside_variables(), "arrays": self._callbacks.copy_arrays(arrays), "totals": totals is not None}
         if members is not None:
             self._apart.copy_to(views[3], views[4] + views[5], members)
             told["members"] = [self._apart.replicas, views[5]]
@@ -142,7 +142,7 @@ class FitState:
         _LENGTH.pack_into(text, 0, len(data))
         text[_LENGTH.size : _LENGTH.size + len(data)] = data
 
-    def told(self) -> dict[str, Any]:
+    def beside_variables(self) -> dict[str, Any]:
         """What a copy and a backup in the storage have beside the variables, as JSON types."""
         return {"callbacks": self._callbacks.states(), "random": self._random.offsets()}
 
