@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 from tftraining_api.kube.api import ApiError
 from tftraining_operator.cluster.lease import LEASE_SECONDS, LeaseName
-from tftraining_operator.model.lease import Claim, LeaseRecord
+from tftraining_operator.model.lease import LeaseClaim, LeaseRecord
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class LeaseServer:
         """The lease; None if there is none."""
         return self.history[-1]
 
-    def write(self, holder: str, claim: Claim) -> LeaseRecord:
+    def write(self, holder: str, claim: LeaseClaim) -> LeaseRecord:
         """Create the lease, or change that version of it; ApiError otherwise."""
         if claim.version and self.record is None:
             raise ApiError(404, "NotFound", "no such lease")
@@ -75,7 +75,7 @@ class LeaseConnection:
         """As Lease.read."""
         return await self._request(lambda: self._server.record)
 
-    async def write(self, holder: str, claim: Claim, acquired: bool) -> LeaseRecord:
+    async def write(self, holder: str, claim: LeaseClaim, acquired: bool) -> LeaseRecord:
         """As Lease.write."""
         return await self._request(lambda: self._server.write(holder, claim))
 

@@ -15,7 +15,7 @@ from kubernetes.aio.client.configuration import Configuration
 from tftraining_api.kube.api import Api, read_environment_once
 from tftraining_client.cluster.credentials import FileToken, PluginCredentials
 from tftraining_client.cluster.exec_plugin import Credential, ExecPlugin, PluginError
-from tftraining_client.cluster.kubeconfig import Context, impersonation, read_context, read_entries
+from tftraining_client.cluster.kubeconfig import KubeContext, impersonation, read_context, read_entries
 from tftraining_client.cluster.transport import Transport, traced
 from tftraining_client.errors import UserError
 
@@ -82,7 +82,7 @@ async def _by_kubeconfig(
         raise UserError(f"the exec plugin of context {context.name} failed: {error}") from error
 
 
-async def _connected(context: Context, told: Callable[[str], None] | None) -> Connection:
+async def _connected(context: KubeContext, told: Callable[[str], None] | None) -> Connection:
     configuration = await _configuration(context)
     configuration.trace_configs = [traced(told)] if told else None
     user, certificate = context.user, None
@@ -114,7 +114,7 @@ async def _connected(context: Context, told: Callable[[str], None] | None) -> Co
     return Connection(api, configuration.host, context.name, context.namespace)
 
 
-async def _configuration(context: Context) -> Configuration:
+async def _configuration(context: KubeContext) -> Configuration:
     """The server, its authority, and the credentials that do not end."""
     configuration, cluster, user = Configuration(), context.cluster, context.user.fields
     configuration.host = context.server
@@ -134,7 +134,7 @@ async def _configuration(context: Context) -> Configuration:
     return configuration
 
 
-async def _by_auth_provider(context: Context, configuration: Configuration) -> None:
+async def _by_auth_provider(context: KubeContext, configuration: Configuration) -> None:
     """The token of an auth-provider (OpenID Connect), which the library asks: kubectl has it for old kubeconfigs."""
     one = {
         "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
@@ -144,7 +144,9 @@ async def _by_auth_provider(context: Context, configuration: Configuration) -> N
     await config.load_kube_config_from_dict(one, "one", configuration)
 
 
-def _transport(context: Context, configuration: Configuration, certificate: tuple[bytes, bytes] | None) -> Transport:
+def _transport(
+    context: KubeContext, configuration: Configuration, certificate: tuple[bytes, bytes] | None
+) -> Transport:
     """The transport; `certificate` is that of a plugin, otherwise the user's own."""
     read_environment_once(configuration)
     configuration.connection_pool_maxsize = 0
@@ -156,7 +158,7 @@ def _transport(context: Context, configuration: Configuration, certificate: tupl
     return transport
 
 
-def _own_certificate(context: Context) -> tuple[bytes, bytes] | None:
+def _own_certificate(context: KubeContext) -> tuple[bytes, bytes] | None:
     certificate, key = context.user.data("client-certificate"), context.user.data("client-key")
     if certificate and key:
         return certificate, key

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining_api.model.times import parse_time
-from tftraining_client.cluster.kubeconfig import Context
+from tftraining_client.cluster.kubeconfig import KubeContext
 
 KEPT = 500  # characters of what a plugin said, for the error
 
@@ -36,7 +36,7 @@ class Credential:
 class ExecPlugin:
     """The plugin of a context's user."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: KubeContext) -> None:
         self._settings: dict[str, Any] = context.user.fields["exec"]
         command = str(self._settings["command"])
         # A name is looked up in PATH, a path belongs to the kubeconfig.

@@ -22,7 +22,7 @@ IMPERSONATED = {"as": "Impersonate-User", "as-uid": "Impersonate-Uid", "as-group
 
 
 @dataclass(frozen=True)
-class Entry:
+class KubeEntry:
     """A cluster, a context or a user, and the directory of its file."""
 
     fields: Json
@@ -42,13 +42,13 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Context:
+class KubeContext:
     """A context with its cluster and its user, which is empty for an anonymous one."""
 
     name: str
     namespace: str
-    cluster: Entry
-    user: Entry
+    cluster: KubeEntry
+    user: KubeEntry
 
     @property
     def server(self) -> str:
@@ -60,7 +60,7 @@ class Context:
         secure = any(self.cluster.fields.get(each) for each in spoken)
         return server if "://" in server else f"{'https' if secure else 'http'}://{server}"
 
-    def impersonating(self, given: Mapping[str, Any]) -> "Context":
+    def impersonating(self, given: Mapping[str, Any]) -> "KubeContext":
         """The context with these fields of its user before the file's own."""
         return replace(self, user=replace(self.user, fields={**self.user.fields, **given})) if given else self
 
@@ -80,7 +80,7 @@ def impersonation(fields: Mapping[str, Any], whose: str) -> list[tuple[str, str]
     return headers
 
 
-def read_context(files: Sequence[str], wanted: str | None) -> Context:
+def read_context(files: Sequence[str], wanted: str | None) -> KubeContext:
     """The context, by default the current one; the first file that has an entry counts.
 
     UserError for a context that is not there; ValueError, KeyError, TypeError or AttributeError for a file of another
@@ -97,21 +97,21 @@ def read_context(files: Sequence[str], wanted: str | None) -> Context:
     cluster = str(context.get("cluster") or "")
     if cluster not in found["clusters"]:
         raise UserError(f"the kubeconfig has no cluster {cluster or 'for it'}, which context {name} names")
-    no_user = Entry({}, Path())
+    no_user = KubeEntry({}, Path())
     namespace = str(context.get("namespace") or "default")
-    return Context(name, namespace, found["clusters"][cluster], found["users"].get(user, no_user))
+    return KubeContext(name, namespace, found["clusters"][cluster], found["users"].get(user, no_user))
 
 
-def read_entries(files: Sequence[str]) -> tuple[dict[str, dict[str, Entry]], str]:
+def read_entries(files: Sequence[str]) -> tuple[dict[str, dict[str, KubeEntry]], str]:
     """The entries of each kind by their names, and the current context; the first file that has one counts."""
-    found: dict[str, dict[str, Entry]] = {kind: {} for kind in KINDS}
+    found: dict[str, dict[str, KubeEntry]] = {kind: {} for kind in KINDS}
     current = ""
     for file in files:
         document = yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {}
         current = current or str(document.get("current-context") or "")
         for kind, field in KINDS.items():
             for each in document.get(kind) or ():
-                found[kind].setdefault(str(each["name"]), Entry(dict(each.get(field) or {}), Path(file).parent))
+                found[kind].setdefault(str(each["name"]), KubeEntry(dict(each.get(field) or {}), Path(file).parent))
     return found, current
 
 

@@ -307,7 +307,7 @@ def _submit(
     from tftraining_client.overrides import Overrides
 
     path = only_file(file, filename, "submit")
-    program, replacement = submit.Program(code, git, git_secret), submit.Replacement(replace, fresh, yes)
+    program, replacement = submit.ProgramOptions(code, git, git_secret), submit.Replacement(replace, fresh, yes)
     overrides = Overrides(name, workers, tuple(settings or ()), tuple(env or ()))
     return _on_cluster(
         lambda client: submit.submit(client, path, job, program, overrides, replacement, watch, dry_run, output),

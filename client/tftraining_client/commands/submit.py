@@ -32,7 +32,7 @@ SERVER_SIDE = (
 
 
 @dataclass(frozen=True)
-class Program:
+class ProgramOptions:
     """The options of the program: a directory, or a commit with the Secret of its repository."""
 
     code: str | None = None
@@ -58,7 +58,7 @@ async def submit(  # noqa: PLR0913, PLR0917  a parameter is an option
     client: AsyncClient,
     file: str,
     name: str | None,
-    program: Program,
+    program: ProgramOptions,
     overrides: Overrides,
     replacement: Replacement,
     watch: bool,
@@ -144,7 +144,7 @@ def packed(program: Package | None, listed: bool) -> Iterator[str]:
 
 
 def _without_dry_run(
-    file: str, name: str | None, program: Program, overrides: Overrides, replacement: Replacement
+    file: str, name: str | None, program: ProgramOptions, overrides: Overrides, replacement: Replacement
 ) -> tuple[str, ...]:
     """The command that creates the job; none if the file comes from another command."""
     if file == "-":

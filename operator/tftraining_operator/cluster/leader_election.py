@@ -16,7 +16,7 @@ from typing import TypeVar
 from tftraining_api.kube.api import ApiError
 from tftraining_operator.cluster.fence import STALL_SECONDS, Fence
 from tftraining_operator.cluster.lease import RENEW_DEADLINE, RETRY_PERIOD, LeaderLease
-from tftraining_operator.model.lease import Claim, LeaseRecord, Observation, Wait, decide, observe
+from tftraining_operator.model.lease import LeaseClaim, LeaseRecord, Observation, Wait, decide, observe
 
 Answer = TypeVar("Answer")
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class LeaderElector:
     async def _write_release(self) -> None:
         record = self._seen.record if self._seen is not None else None
         if record is not None and record.holder == self._identity:
-            await self._lease.write("", Claim(record.version, record.transitions), acquired=False)
+            await self._lease.write("", LeaseClaim(record.version, record.transitions), acquired=False)
             logger.info("released the lease %s", self._lease.name)
 
     # --- a candidate
@@ -109,13 +109,13 @@ class LeaderElector:
         logger.info("leading: %s holds the lease %s", self._identity, self._lease.name)
         return True
 
-    async def _watch(self, wait: Wait) -> Claim | Wait:
+    async def _watch(self, wait: Wait) -> LeaseClaim | Wait:
         """Watch the lease until this process may claim it, or the watch has ended."""
         record = self._seen.record if self._seen is not None else None
         if record is None:
             return wait
         self._report(f"standing by: {record.holder} holds the lease {self._lease.name}")
-        step: Claim | Wait = wait
+        step: LeaseClaim | Wait = wait
         try:
             async with (
                 asyncio.timeout(wait.until - self._clock()) as limit,
@@ -124,7 +124,7 @@ class LeaderElector:
                 async for each in changes:
                     self._note(each)
                     step = self._decide()
-                    if isinstance(step, Claim):
+                    if isinstance(step, LeaseClaim):
                         return step
                     limit.reschedule(asyncio.get_running_loop().time() + step.until - self._clock())
         except TimeoutError:
@@ -175,12 +175,12 @@ class LeaderElector:
 
     # --- both
 
-    def _decide(self) -> Claim | Wait:
+    def _decide(self) -> LeaseClaim | Wait:
         assert self._seen is not None, "decided before the first look at the lease"
         return decide(self._identity, self._seen, self._clock())
 
-    async def _claim(self, step: Claim | Wait) -> None:
-        assert isinstance(step, Claim), "the leader's own lease is never waited for"
+    async def _claim(self, step: LeaseClaim | Wait) -> None:
+        assert isinstance(step, LeaseClaim), "the leader's own lease is never waited for"
         held = self._seen.record if self._seen is not None else None
         acquired = held is None or held.holder != self._identity
         sent = self._clock()

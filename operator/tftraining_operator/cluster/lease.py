@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.model.lease import Claim, LeaseRecord
+from tftraining_operator.model.lease import LeaseClaim, LeaseRecord
 
 API_VERSION = "coordination.k8s.io/v1"
 # The durations of the leader election of kube-controller-manager and of client-go's other users, but for a second less
@@ -63,7 +63,7 @@ class LeaderLease:
             async for event in events:
                 yield None if event["type"] == "DELETED" else _record(event["object"])
 
-    async def write(self, holder: str, claim: Claim, acquired: bool) -> LeaseRecord:
+    async def write(self, holder: str, claim: LeaseClaim, acquired: bool) -> LeaseRecord:
         """Write the holder, "" to release the lease; `acquired` is whether the holder is a new one."""
         # For people only: no candidate compares these times with its own.
         now = self._wall_clock().isoformat(timespec="microseconds").replace("+00:00", "Z")

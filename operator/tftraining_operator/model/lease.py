@@ -24,7 +24,7 @@ class Observation(Frozen, frozen=True):
     free_at: float
 
 
-class Claim(Frozen, frozen=True):
+class LeaseClaim(Frozen, frozen=True):
     """Write the lease with this process as its holder: create it if `version` is empty, otherwise change exactly that
     version."""
 
@@ -57,11 +57,11 @@ def _deleted(me: str, before: Observation | None, now: float) -> Observation:
     return Observation(None, now if before.record.holder == me else now + before.record.seconds)
 
 
-def decide(me: str, seen: Observation, now: float) -> Claim | Wait:
+def decide(me: str, seen: Observation, now: float) -> LeaseClaim | Wait:
     """What the process `me` does next: renew its own lease, take a free one, or wait."""
     record = seen.record
     if record is not None and record.holder == me:
-        return Claim(record.version, record.transitions)
+        return LeaseClaim(record.version, record.transitions)
     if now < seen.free_at:
         return Wait(seen.free_at)
-    return Claim("", 0) if record is None else Claim(record.version, record.transitions + 1)
+    return LeaseClaim("", 0) if record is None else LeaseClaim(record.version, record.transitions + 1)

@@ -23,8 +23,7 @@ PACKAGES = ("api/tftraining_api", "operator/tftraining_operator", "trainer/tftra
 TWINS = {
     *("Failure", "Gang", "Incident", "SameFailure"),
     *("Event", "History", "Job", "Pod", "Problem", "RestartMark", "Snapshot"),
-    *("Claim", "Cleanup", "Context", "CutError", "Defaults", "Effect", "Entry", "Order", "Output", "Part", "Peer"),
-    *("Program", "Result", "Source"),
+    *("Cleanup", "CutError", "Defaults", "Entry", "Order", "Output", "Part", "Peer", "Result"),
 }
 
 

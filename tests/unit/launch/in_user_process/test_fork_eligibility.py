@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tftraining.launch.in_user_process.fork_eligibility import (
-    Source,
+    ModuleSource,
     UnparsableSource,
     find_effects,
     reason_for_plain_start,
@@ -39,10 +39,10 @@ def test_a_command_is_parsed_into_an_invocation_or_a_reason(command: str, wanted
 def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
     modules = modules or {}
 
-    def find(name: str, level: int) -> Sequence[Source]:
-        return [Source(modules[name], find)] if name in modules else []
+    def find(name: str, level: int) -> Sequence[ModuleSource]:
+        return [ModuleSource(modules[name], find)] if name in modules else []
 
-    return reason_for_plain_start([Source(text, find)])
+    return reason_for_plain_start([ModuleSource(text, find)])
 
 
 @pytest.mark.parametrize(

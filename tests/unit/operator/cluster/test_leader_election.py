@@ -20,7 +20,7 @@ from tftraining_operator.cluster.election import Election
 from tftraining_operator.cluster.fence import BEAT_SECONDS, STALL_SECONDS, Fence
 from tftraining_operator.cluster.leader_election import LeaderElector
 from tftraining_operator.cluster.lease import LEASE_SECONDS, RENEW_DEADLINE, RETRY_PERIOD, LeaderLease
-from tftraining_operator.model.lease import Claim, LeaseRecord, Observation, Wait, decide, observe
+from tftraining_operator.model.lease import LeaseClaim, LeaseRecord, Observation, Wait, decide, observe
 
 SECONDS = 90.0
 CALM = 3 * LEASE_SECONDS
@@ -128,16 +128,16 @@ def record(holder: str, version: str = "1") -> LeaseRecord:
 @pytest.mark.parametrize(
     ("seen", "now", "step"),
     [
-        (Observation(None, 0), 0, Claim("", 0)),
+        (Observation(None, 0), 0, LeaseClaim("", 0)),
         (Observation(None, 9), 8, Wait(9)),
-        (Observation(record(""), 0), 0, Claim("1", 5)),
-        (Observation(record(ME), 99), 0, Claim("1", 4)),
+        (Observation(record(""), 0), 0, LeaseClaim("1", 5)),
+        (Observation(record(ME), 99), 0, LeaseClaim("1", 4)),
         (Observation(record(OTHER), 15), 14.9, Wait(15)),
-        (Observation(record(OTHER), 15), 15, Claim("1", 5)),
+        (Observation(record(OTHER), 15), 15, LeaseClaim("1", 5)),
     ],
     ids=["no lease", "a deleted lease", "released", "my own", "held by another", "expired"],
 )
-def test_what_a_candidate_does_next(seen: Observation, now: float, step: Claim | Wait) -> None:
+def test_what_a_candidate_does_next(seen: Observation, now: float, step: LeaseClaim | Wait) -> None:
     assert decide(ME, seen, now) == step
 
 
@@ -306,7 +306,7 @@ def test_a_lease_taken_by_hand_ends_the_leader_at_its_next_renewal() -> None:
         first = Candidate("a", server)
         await leader(first)
         assert server.record is not None
-        server.write("somebody", Claim(server.record.version, 9))
+        server.write("somebody", LeaseClaim(server.record.version, 9))
         await asyncio.sleep(RETRY_PERIOD + 0.5)
         assert first.lost == ["somebody holds it"] and not first.leads
 

@@ -12,7 +12,7 @@ from tftraining_api.kube.api import SECONDS_TO_CLOSE, ApiError
 from tftraining_operator.cluster.fence import Fence, FencedApi
 from tftraining_operator.cluster.lease import LeaderLease, LeaseName
 from tftraining_operator.cluster.older_operators import older_operator
-from tftraining_operator.model.lease import Claim, LeaseRecord
+from tftraining_operator.model.lease import LeaseClaim, LeaseRecord
 
 COLLECTION = "/apis/coordination.k8s.io/v1/namespaces/system/leases"
 PODS = "/api/v1/namespaces/system/pods"
@@ -30,10 +30,10 @@ async def test_a_lease_is_created_changed_at_one_version_and_watched_by_name() -
         assert await lease.read() is None
         fake.on(f"POST {COLLECTION}", Answer(raw("me", "1"), 201))
         fake.on(f"PATCH {COLLECTION}/operator", Answer(raw("me", "2")), Answer({"reason": "Conflict"}, 409))
-        assert await lease.write("me", Claim("", 0), acquired=True) == LeaseRecord("me", 14, 3, "1")
-        assert (await lease.write("me", Claim("1", 3), acquired=False)).version == "2"
+        assert await lease.write("me", LeaseClaim("", 0), acquired=True) == LeaseRecord("me", 14, 3, "1")
+        assert (await lease.write("me", LeaseClaim("1", 3), acquired=False)).version == "2"
         with pytest.raises(ApiError):
-            await lease.write("me", Claim("1", 3), acquired=False)
+            await lease.write("me", LeaseClaim("1", 3), acquired=False)
         sent = fake.sent[0]
         assert sent["metadata"] == {"resourceVersion": "1"}
         assert sent["spec"]["renewTime"] == "2026-01-01T00:00:00.000000Z" and "acquireTime" not in sent["spec"]

@@ -21,7 +21,7 @@ MAX_MODULES = 300  # the most modules of the program that are examined
 
 
 @dataclass(frozen=True)
-class Effect:
+class SourceEffect:
     """A relevant effect of a statement: it sets an environment variable, or imports a module."""
 
     line: int
@@ -32,18 +32,18 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Source:
+class ModuleSource:
     """A module of the program: its text, and `find` for the program's own modules that it imports."""
 
     text: str
-    find: Callable[[str, int], Sequence[Source]]
+    find: Callable[[str, int], Sequence[ModuleSource]]
 
 
 class UnparsableSource(Exception):
     """The source cannot be parsed; a plain start shows the user the error."""
 
 
-def reason_for_plain_start(sources: Sequence[Source]) -> str:
+def reason_for_plain_start(sources: Sequence[ModuleSource]) -> str:
     """Why the program needs a plain start, "" if it can be forked. `sources` run one after the other."""
     budget = [MAX_MODULES]
     for source in sources:
@@ -53,7 +53,7 @@ def reason_for_plain_start(sources: Sequence[Source]) -> str:
     return ""
 
 
-def _examine(source: Source, budget: list[int]) -> tuple[str, bool]:
+def _examine(source: ModuleSource, budget: list[int]) -> tuple[str, bool]:
     """The reason for a plain start, and whether running the module certainly imports TensorFlow."""
     budget[0] -= 1
     if budget[0] < 0:
@@ -73,7 +73,7 @@ def _examine(source: Source, budget: list[int]) -> tuple[str, bool]:
     return "", False
 
 
-def find_effects(text: str) -> list[Effect]:
+def find_effects(text: str) -> list[SourceEffect]:
     """The events of a module in line order; those inside functions count as if they ran at their line."""
     try:
         with warnings.catch_warnings():
@@ -119,16 +119,16 @@ def _is_main_guard(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test)
 
 
-def _effects_of(node: ast.AST, certain: bool, environ: frozenset[str]) -> Iterator[Effect]:
+def _effects_of(node: ast.AST, certain: bool, environ: frozenset[str]) -> Iterator[SourceEffect]:
     if isinstance(node, ast.Import):
         for alias in node.names:
-            yield Effect(node.lineno, module=alias.name, certain=certain)
+            yield SourceEffect(node.lineno, module=alias.name, certain=certain)
     elif isinstance(node, ast.ImportFrom):
         base = node.module or ""
-        yield Effect(node.lineno, module=base, level=node.level, certain=certain)
+        yield SourceEffect(node.lineno, module=base, level=node.level, certain=certain)
         for alias in node.names:  # a name may be a module of the package
             name = f"{base}.{alias.name}".lstrip(".")
-            yield Effect(node.lineno, module=name, level=node.level, certain=certain)
+            yield SourceEffect(node.lineno, module=name, level=node.level, certain=certain)
     elif isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.ctx, (ast.Store, ast.Del)):
         yield from _target(node, environ)
     elif isinstance(node, ast.AugAssign) and _last_name(node.target) in environ:
@@ -137,7 +137,7 @@ def _effects_of(node: ast.AST, certain: bool, environ: frozenset[str]) -> Iterat
         yield from _call(node, environ)
 
 
-def _target(node: ast.Subscript | ast.Attribute, environ: frozenset[str]) -> Iterator[Effect]:
+def _target(node: ast.Subscript | ast.Attribute, environ: frozenset[str]) -> Iterator[SourceEffect]:
     """The events of an assignment target, or of a deletion."""
     if isinstance(node, ast.Subscript) and _last_name(node.value) in environ:
         yield from _set(node.lineno, [_constant(node.slice)])
@@ -145,7 +145,7 @@ def _target(node: ast.Subscript | ast.Attribute, environ: frozenset[str]) -> Ite
         yield from _set(node.lineno, [None])
 
 
-def _call(node: ast.Call, environ: frozenset[str]) -> Iterator[Effect]:
+def _call(node: ast.Call, environ: frozenset[str]) -> Iterator[SourceEffect]:
     name = _last_name(node.func)
     if name in ("putenv", "unsetenv"):
         yield from _set(node.lineno, [_constant(node.args[0]) if node.args else None])
@@ -161,12 +161,12 @@ def _call(node: ast.Call, environ: frozenset[str]) -> Iterator[Effect]:
             yield from _set(node.lineno, [None])
 
 
-def _set(line: int, names: Sequence[str | None]) -> Iterator[Effect]:
+def _set(line: int, names: Sequence[str | None]) -> Iterator[SourceEffect]:
     for name in names:
         if name is None:
-            yield Effect(line, sets="variables that static analysis cannot determine")
+            yield SourceEffect(line, sets="variables that static analysis cannot determine")
         elif not is_read_later(name):
-            yield Effect(line, sets=name)
+            yield SourceEffect(line, sets=name)
 
 
 def _last_name(node: ast.AST) -> str:

@@ -13,7 +13,7 @@ import tokenize
 from collections.abc import Sequence
 from typing import Optional
 
-from .fork_eligibility import Source, UnparsableSource
+from .fork_eligibility import ModuleSource, UnparsableSource
 
 Path = Optional[Sequence[str]]
 
@@ -27,12 +27,12 @@ class SourceFinder:
         #: The real paths of the files that were read.
         self.read_paths: set[str] = set()
 
-    def script_sources(self, path: str) -> list[Source]:
+    def script_sources(self, path: str) -> list[ModuleSource]:
         """The script's source. OSError if it cannot be read, UnparsableSource if it is no text."""
         self._package = outermost_package(path)
         return self._source(path, "")
 
-    def module_sources(self, name: str) -> list[Source]:
+    def module_sources(self, name: str) -> list[ModuleSource]:
         """The sources that `python -m name` executes: the parent packages, then the module; empty if not found."""
         sources, path, prefix = [], None, ""
         parts = name.split(".")
@@ -49,11 +49,11 @@ class SourceFinder:
                 sources += self._source(spec.origin, prefix if path is not None else prefix.rpartition(".")[0])
         return sources
 
-    def _source(self, path: str, package: str) -> list[Source]:
+    def _source(self, path: str, package: str) -> list[ModuleSource]:
         self.read_paths.add(os.path.realpath(path))
-        return [Source(read_source(path), lambda name, level: self._imported(name, level, package))]
+        return [ModuleSource(read_source(path), lambda name, level: self._imported(name, level, package))]
 
-    def _imported(self, name: str, level: int, package: str) -> list[Source]:
+    def _imported(self, name: str, level: int, package: str) -> list[ModuleSource]:
         """The program's own modules that an import executes, except those read before."""
         if level:
             base = package.split(".")[: len(package.split(".")) - level + 1]
