@@ -81,7 +81,16 @@ def test_a_wrong_tf_config_is_named(config: object) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"rendezvous": "x"}, {"statusPort": 99999}, {"memberTimeoutSeconds": "soon"}, {"job": {}}, {"keras": "Keras 4"}],
+    [
+        *(
+            {"rendezvous": "x"},
+            {"statusPort": 99999},
+            {"memberTimeoutSeconds": "soon"},
+            {"job": {}},
+            {"keras": "Keras 4"},
+        ),
+        {"memoryBackup": ["mode"]},
+    ],
 )
 def test_a_wrong_field_is_named(change: dict[str, object]) -> None:
     with pytest.raises(SettingsError, match="TFTRAINING_LAUNCHER"):

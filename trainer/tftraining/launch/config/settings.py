@@ -234,7 +234,7 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         needed=bool(raw.get("needed", True)),
         spec_updates_file=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
-        memory_backup=decode(MemoryBackupSettings, raw.get("memoryBackup") or {}, "memoryBackup."),
+        memory_backup=decode(MemoryBackupSettings, dict(raw.get("memoryBackup") or {}), "memoryBackup."),
         keras=_keras(raw.get("keras", legacy_keras.LEGACY)),  # older operators do not send it
     )
 
