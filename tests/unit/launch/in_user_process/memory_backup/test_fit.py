@@ -196,7 +196,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
             raise found
         return found
 
-    monkeypatch.setattr(fit, "State", TrainingState)
+    monkeypatch.setattr(fit, "FitState", TrainingState)
     monkeypatch.setattr(input_kind, "kind_of", lambda dataset, several: dataset.kind)
     monkeypatch.setattr(stored_state, "read", stored)
     monkeypatch.setattr(LegacyFit, "latest", lambda self: self._saved.read_checkpoint_manager.latest_checkpoint)
