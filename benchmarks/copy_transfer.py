@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.launchers.copies import write_copy
-from tftraining.launch.process.memory_store import Limits, MemoryStore
+from tftraining.launch.config.settings import MemoryBackupSettings
+from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.rendezvous.copy_client import CopyClient
 from tftraining.launch.rendezvous.copy_server import CopyServer
 
@@ -46,7 +47,7 @@ async def serve(directory: Path) -> None:
 
 async def fetch(port: int) -> tuple[float, float]:
     """Fetch the copy once: seconds, and CPU seconds of this process."""
-    store = MemoryStore.temporary(Limits(1.0))
+    store = MemoryStore.temporary(MemoryBackupSettings())
     client = CopyClient(store, UID, lambda: SECRET)
     try:
         at, used = time.monotonic(), time.process_time()
