@@ -41,7 +41,7 @@ class Member:
         self.state = State()
         self.begun = take_copy(self.copier, self.state)
         assert self.begun == self.state.value == (restore[1] if restore else 0)
-        self.copier._exponent = EXPONENT
+        self.copier.schedule.exponent = EXPONENT
         self.requested = 0
         request: Any = self.copier._request
         request.step, request.hold = lambda: self.requested, lambda: None

@@ -80,7 +80,7 @@ class Training:
         self.copier = Copier(CopySettings(settings, {"TFTRAINING_ROUND": str(number)}), 1, self.sum, list, log.append)
         self.directory, self.state = str(directory), State()
         self.step = take_copy(self.copier, self.state)
-        self.copier._exponent = 1
+        self.copier.schedule.exponent = 1
 
     def sum(self, numbers: list[float]) -> list[float]:
         self.sums.append(numbers)
@@ -229,7 +229,7 @@ def test_the_first_copy_waits_for_so_many_steps_or_the_end_of_an_epoch(
     assert training.report()["reason"] == "waits for the end of an epoch, or 6 steps"
     assert training.train(3).held() == []
     if epoch is not None:
-        training.copier.epoch_ended()
+        training.copier.schedule.end_wait()
     assert training.train(3).held() == copies
     assert training.report()["on"] is True
 
@@ -468,7 +468,7 @@ def test_the_interval_of_the_copy_is_kept_whoever_tells_it(tmp_path: Path, newer
     others = newer - 1
     own = gang_of_three(tmp_path, [2, others, 7 * others, 5 * others, 2])
     assert own.choose(FOUND, True, 7) == 7
-    assert own._exponent == 5
+    assert own.schedule.exponent == 5
 
 
 @pytest.mark.parametrize(

@@ -331,7 +331,7 @@ def votes_for(monkeypatch: pytest.MonkeyPatch, *exponents: int) -> None:
 def together(gang: Gang, members: list[Member], batches: int, logs: Any = None) -> None:
     for each in members:
         each.session.begin_epoch(1)
-        each.copier._exponent = 0
+        each.copier.schedule.exponent = 0
     gang.run(*(lambda each=each: each.train(batches, logs) for each in members))
 
 
@@ -339,7 +339,7 @@ def test_the_largest_vote_counts(begin: Begin, monkeypatch: pytest.MonkeyPatch) 
     gang, *members = begin()
     votes_for(monkeypatch, 3, 20)
     together(gang, members, 2)
-    assert [(each.copier._exponent, each.held()) for each in members] == [(20, [33, 34])] * 2
+    assert [(each.copier.schedule.exponent, each.held()) for each in members] == [(20, [33, 34])] * 2
 
 
 def test_a_train_function_that_counts_no_steps_has_no_copies(begin: Begin) -> None:
@@ -375,7 +375,7 @@ def test_a_loss_that_is_no_number_right_after_the_restore_ends_the_program_befor
     gang, *members = begin()
     together(gang, members, 1)
     for each in members:
-        each.copier._exponent, each.copier._turns = 6, 0
+        each.copier.schedule.exponent, each.copier.schedule.turns = 6, 0
         each.train(6)
         with pytest.raises(LossIsNotFinite):
             each.train(1, {"loss": types.SimpleNamespace(numpy=lambda: float("nan"))})
@@ -406,7 +406,7 @@ def test_where_the_copies_lie_in_the_epochs(
     monkeypatch.setattr(Session, "_look_at_clock", lambda self: None)
 
     def train(member: Member) -> None:
-        member.copier._exponent, member.session._backup.saves_each_epoch = exponent, saves
+        member.copier.schedule.exponent, member.session._backup.saves_each_epoch = exponent, saves
         member.session._inside = False
         for epoch in (1, 2, 3):
             member.session.begin_epoch(epoch)
@@ -443,7 +443,11 @@ def test_the_members_go_inside_an_epoch_together_when_the_chiefs_clock_says_so(
     now = time.time()
     for each, seconds in zip(members, (0.3, PATIENCE_SECONDS + 60), strict=True):
         each.session.begin_epoch(0)
-        each.copier._exponent, each.session._steps, each.session._began = 24, 10**6, now - PATIENCE_SECONDS + seconds
+        each.copier.schedule.exponent, each.session._steps, each.session._began = (
+            24,
+            10**6,
+            now - PATIENCE_SECONDS + seconds,
+        )
         each.session._look_after = 1
     before = gang.calls
 

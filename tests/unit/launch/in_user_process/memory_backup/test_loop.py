@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tftraining.launch.in_user_process.memory_backup.interval import Schedule
 from tftraining.launch.in_user_process.memory_backup.loop import Loop
 
 
@@ -14,9 +15,7 @@ class CopierThatIsAsked:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
-
-    def epoch_ended(self) -> None:
-        pass
+        self.schedule = Schedule()
 
     def asked(self, before: int, after: int) -> bool:
         return True

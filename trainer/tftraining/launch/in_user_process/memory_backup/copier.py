@@ -78,14 +78,9 @@ class Copier:
         self._views: dict[int, list[Any]] = {}
         self._new_file = False  # the last copy was the first one of this process into its file
         self._reserving: threading.Thread | None = None
-        self._measured = interval.Measured()
-        self._exponent = interval.FIRST
+        self.schedule = interval.Schedule()
         self._own = self._all_own = True  # the restored copy is this member's, and each member has its own
-        self._begun = 0  # the step at which the training of this process began
-        self._last = 0  # the step of the last copy that was due, at first the one behind which this process began
-        self._waits = False  # for the end of the first epoch, or so many steps
         self._judged = False  # whether there is memory
-        self._turns = 0  # copies, and those that were left out because of the loss
         self._newest = -1  # the step of the newest copy of this process
         self._blocked = 0.0
         self.report = CopyReport(settings.directory, settings.round)
@@ -164,7 +159,7 @@ class Copier:
             return None
         same = found is not None and found.head.get("workers") == self._members
         self._own, self._all_own = own, same and round(told[4]) == self._members
-        self._exponent = round(told[3] / told[1])  # one member or all of them have told it
+        self.schedule.exponent = round(told[3] / told[1])  # one member or all of them have told it
         return round(told[2] / told[1])
 
     def take(self, found: copy_file.Copy) -> None:
@@ -184,49 +179,35 @@ class Copier:
     def begin(self, step: int) -> None:
         """Begin to train behind this step."""
         assert self._state is not None
-        self._begun = self._last = step
-        self._waits = self.resumed is None and self._settings.wait_steps > 0
+        wait = self._settings.wait_steps if self.resumed is None else 0
+        self.schedule.begin(step, wait)
         kept = self._settings.restore if self.resumed is not None else None
         self._slots = copy_file.Slots(self._settings.directory, None, kept)
         try:
             self._slots.clear()
         except OSError as error:
             self.why_not = f"{error.filename}: {error.strerror}"
-        reason = f"{WAITS}, or {self._settings.wait_steps} steps" if self._waits else ""
-        self.report.tell(reason=reason, begun=step)
+        self.report.tell(reason=f"{WAITS}, or {wait} steps" if wait else "", begun=step)
 
     # The steps.
-
-    def epoch_ended(self) -> None:
-        """Note that an epoch has ended: what it needs is known now. All members call it at the same steps."""
-        self._waits = False
 
     def due(self, before: int, after: int) -> bool:
         """Whether a copy is due after the step `after`, when the one before the last batch was `before`.
 
         The first call behind the first epoch or 200 steps is a collective: the need of memory is known then.
         """
-        if self._waits and after - self._begun < self._settings.wait_steps:
+        if self.schedule.waits(after):
             return False
         if not self._judged:
             self._judge_together()
-        crosses = interval.crosses(before, after, self._exponent)
-        return self.agreed and crosses and not self._is_soon(after)
-
-    def _is_soon(self, step: int) -> bool:
-        """Whether the last copy that was due lies less than half of the interval before this step."""
-        return 2 * (step - self._last) < 1 << self._exponent
-
-    def waits_for_epoch(self, left: int) -> bool:
-        """Whether a copy that is due waits for the end of the epoch, because so few steps are left."""
-        return 2 * left <= 1 << self._exponent
+        return self.agreed and self.schedule.is_due(before, after)
 
     def due_with_backup(self, step: int, steps: int) -> bool:
         """Whether a copy is due where an epoch of so many steps ends, and the storage gets a backup. There are no more
         copies with it than without, because those near to it are left out. Once it is a collective, as `due`."""
         if not self._judged:
             self._judge_together()
-        return self.agreed and steps >= 1 << self._exponent and not self._is_soon(step)
+        return self.agreed and steps >= 1 << self.schedule.exponent and not self.schedule.is_soon(step)
 
     def _judge_together(self) -> None:
         self._judged = True
@@ -266,15 +247,11 @@ class Copier:
 
     def measure_from(self, step: int) -> None:
         """Measure the speed of the training from the end of this step on."""
-        self._measured.start(time.monotonic(), step)
+        self.schedule.measured.start(time.monotonic(), step)
 
     def measure_to(self, step: int) -> None:
         """Measure it up to the end of this step: something else follows."""
-        self._measured.stop(time.monotonic(), step)
-
-    def step_seconds(self) -> float | None:
-        """The measured seconds of a step without copies; None before any is measured."""
-        return self._measured.step_seconds()
+        self.schedule.measured.stop(time.monotonic(), step)
 
     def judge(self, step: int, loss: float | None) -> bool:
         """Whether the state may be copied: the loss is a finite number or unknown, or all values of the state are.
@@ -284,7 +261,7 @@ class Copier:
         """
         if loss is None or math.isfinite(loss) or self._is_state_finite():
             return True
-        if self._turns == 0 and self.resumed is not None:
+        if self.schedule.turns == 0 and self.resumed is not None:
             raise LossIsNotFinite(_poisoned(loss, step, int(self.resumed["step"])))
         return False
 
@@ -302,8 +279,8 @@ class Copier:
         The votes do not depend on it.
         """
         begin = time.monotonic()
-        self._last = step
-        self._measured.stop(begin, step)
+        self.schedule.last = step
+        self.schedule.measured.stop(begin, step)
         finite = self.judge(step, loss)
         if self._state is not None:
             self._state.gather(self._totals)  # a collective, also of members that do not copy
@@ -311,13 +288,13 @@ class Copier:
             self._try_to_write(step, where)
         else:
             self.report.tell(on=False, reason=f"the loss of step {step} is {loss}: the copies before it are kept")
-        self._turns += 1
+        self.schedule.turns += 1
         if finite and not self._new_file:  # its pages cost more, once
-            self._measured.blocked(time.monotonic() - begin)
-        if interval.votes_after(self._turns, self._exponent):
+            self.schedule.measured.blocked(time.monotonic() - begin)
+        if interval.votes_after(self.schedule.turns, self.schedule.exponent):
             self._vote()
         self._tell_copy(step, begin)
-        self._measured.start(time.monotonic(), step)
+        self.schedule.measured.start(time.monotonic(), step)
 
     def _try_to_write(self, step: int, where: Mapping[str, Any]) -> None:
         try:
@@ -340,7 +317,7 @@ class Copier:
         if views is None:
             views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
         self._state.copy_to(views)
-        told = {"identity": self.identity, "workers": self._members, "step": step, "exponent": self._exponent}
+        told = {"identity": self.identity, "workers": self._members, "step": step, "exponent": self.schedule.exponent}
         self._slots.commit(self._settings.round, step, {**where, **told, "time": time.time()})
         self._newest = step
 
@@ -356,7 +333,7 @@ class Copier:
                 time=time.time(),
                 bytes=copy_file.HEAD + self._state.size,
                 seconds=round(seconds, 6),
-                interval=1 << self._exponent,
+                interval=1 << self.schedule.exponent,
                 blockedSeconds=round(self._blocked, 6),
             )
         elif self.why_not:
@@ -367,13 +344,13 @@ class Copier:
         limits = self._settings.limits
         if limits is not None and not self.why_not:
             self.why_not = room.shortage(limits, room.measure_now(limits.memory))
-        own = _OFF if self.why_not else self._measured.exponent(self._exponent, self._settings.share)
+        own = _OFF if self.why_not else self.schedule.measured.exponent(self.schedule.exponent, self._settings.share)
         told = self.sums([float(place == own) for place in range(_OFF + 1)])
         exponent = max(place for place, votes in enumerate(told) if round(votes))
         if exponent == _OFF:
             self.end(self.why_not or OTHER_MEMBER)
-        elif exponent != self._exponent:
-            self._exponent = exponent
+        elif exponent != self.schedule.exponent:
+            self.schedule.exponent = exponent
 
     # A stop that the launcher announces.
 
@@ -389,7 +366,7 @@ class Copier:
         and not the newest one that all have made.
         """
         begin = time.monotonic()
-        self._measured.stop(begin, step)
+        self.schedule.measured.stop(begin, step)
         extra = self._newest != step and (loss is None or math.isfinite(loss))
         if extra:
             self._prepare_alone()
@@ -399,11 +376,11 @@ class Copier:
         self._request.hold()
         if extra and self._newest == step and self._slots is not None:
             self._slots.reuse()
-        self._measured.start(time.monotonic(), step)
+        self.schedule.measured.start(time.monotonic(), step)
 
     def _gather_at_stop(self, step: int) -> bool:
         """Gather what each member has of its own; whether a copy made now has what a member without one needs."""
-        if self._last == step or self._state is None or not self._state.gathers():
+        if self.schedule.last == step or self._state is None or not self._state.gathers():
             return True
         if self._judged:  # by all members, so all of them have what they sum up
             self._state.gather(self._totals)

@@ -473,7 +473,7 @@ class Session:
         self._position.drawn += increment
         self._due |= self.copier.due(before, self._step)
         self._asked |= self.copier.asked(before, self._step)
-        waits = self._epoch + 1 < self._epochs() and self.copier.waits_for_epoch(self._steps - self._batch)
+        waits = self._epoch + 1 < self._epochs() and self.copier.schedule.leaves_to_epoch_end(self._steps - self._batch)
         if self._steps and self._batch >= self._steps:
             self.copier.measure_to(self._step)
             self.copier.judge(self._step, _loss(logs))  # callbacks at the end of the epoch save the state
@@ -540,7 +540,7 @@ class Session:
     def end_epoch(self, epoch: int, logs: Any) -> None:
         """Copy behind the callbacks of an epoch's end, if it was time near its end, or where BackupAndRestore saves:
         a restart then finds no backup in the storage that is newer than the copy."""
-        self.copier.epoch_ended()
+        self.copier.schedule.end_wait()
         stopped = self._backup.has_stopped() or self._fit.ends_early
         if self._checks is not None and self.copier.agreed:
             self._violated(self._checks.end_epoch(self._batch, stopped or self._fit.may_be_short))

@@ -58,10 +58,6 @@ class Measured:
         """Note how long a copy has blocked."""
         self._blocked.append(seconds)
 
-    def step_seconds(self) -> float | None:
-        """The seconds of a step; None before that is measured."""
-        return median_low(self._steps) if self._steps else None
-
     def exponent(self, present: int, share: float) -> int:
         """The exponent of the interval that this member votes for; `present` while something is not measured."""
         if not self._blocked or not self._steps:
@@ -71,6 +67,41 @@ class Measured:
         fewest = _log2(blocked / (max(share, 1e-9) * COPIES * step))
         balanced = _log2(math.sqrt(2 * blocked * FAILURES_EVERY) * AT_SHARE / max(share, 1e-9) / step)
         return min(max(math.ceil(fewest), round(balanced)), present + GROWTH, LARGEST)
+
+
+class Schedule:
+    """After which steps the copies of a training are due: equal for all members."""
+
+    def __init__(self) -> None:
+        self.exponent = FIRST
+        self.measured = Measured()
+        self.turns = 0  # copies, and those that were left out because of the loss
+        self.last = 0  # the step of the last copy that was due, at first the one behind which this process began
+        self._wait_until = 0  # the step, if no epoch ends before
+
+    def begin(self, step: int, wait: int) -> None:
+        """Begin to train behind this step, with no copy in the first epoch or `wait` steps."""
+        self.last, self._wait_until = step, step + wait
+
+    def waits(self, step: int) -> bool:
+        """Whether it is too early for copies at this step."""
+        return step < self._wait_until
+
+    def end_wait(self) -> None:
+        """Note that an epoch has ended: what it needs is known now. All members call it at the same steps."""
+        self._wait_until = 0
+
+    def is_due(self, before: int, after: int) -> bool:
+        """Whether a copy is due after the step `after`, when the one before the last batch was `before`."""
+        return crosses(before, after, self.exponent) and not self.is_soon(after)
+
+    def is_soon(self, step: int) -> bool:
+        """Whether the last copy that was due lies less than half of the interval before this step."""
+        return 2 * (step - self.last) < 1 << self.exponent
+
+    def leaves_to_epoch_end(self, left: int) -> bool:
+        """Whether a copy that is due waits for the end of the epoch, because so few steps are left."""
+        return 2 * left <= 1 << self.exponent
 
 
 def _log2(steps: float) -> float:

@@ -76,7 +76,8 @@ class Loop:
             return
         first, self._began = not self._began, True
         if first:
-            self._copier.epoch_ended()  # nothing to wait for: the loop asks for copies, and its step needs all it needs
+            # Nothing to wait for: the loop asks for copies, and its first step has needed all that it needs.
+            self._copier.schedule.end_wait()
         # Not all members need to be asked, and what is due is a collective.
         asked, due = self._copier.asked(before, step), self._copier.due(before, step)
         if due:
