@@ -51,7 +51,7 @@ def test_a_failed_program_that_a_thread_keeps_alive_is_ended(
         last = status["lastRestart"]
         assert (last["member"], last["reason"], last["exitCode"]) == ("worker-1", "Error", code)
         assert last["exception"] == exception
-        assert "its process does not end" in gang.log("worker-1")
+        gang.wait_for(lambda: "its process does not end" in gang.log("worker-1"))  # written by a thread
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert gang.message("worker-0")["ledger"]["processFailures"] == 1
 

@@ -15,8 +15,8 @@ from tests.support.launchers.gang import LocalGang
 BESIDE = ("_send_heartbeats", "_apply_spec_updates", "_tick_repeatedly", "_serve", "_run")
 # The files that a failure crosses: those with functions that run because of it. And the functions on the stack from the
 # end of the process to the frame, and from the frame to the order.
-TO_STOP, TO_NEXT_ROUND, ALTOGETHER, ON_THE_PAGE = 27, 24, 35, 5
-HANDS_TO_FRAME, HANDS_TO_STOP = 7, 8
+TO_STOP, TO_NEXT_ROUND, ALTOGETHER, ON_THE_PAGE = 27, 21, 33, 6
+HANDS_TO_FRAME, HANDS_TO_STOP = 6, 7
 
 
 class Recorded:
@@ -64,7 +64,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 
         gang.wait_for(is_calm)
         ordered_at = time.monotonic()
-        gang.order("worker-1", "exit 1")
+        gang.order("worker-1", "error ValueError: boom")
         gang.wait_for(lambda: sum(number == 2 for _, number, _ in gang.starts()) == 2)
         gang.wait_for_phase("Training", 2)
         return Recorded(gang, ordered_at)

@@ -99,7 +99,7 @@ class Coordinator:
             self._stop_if_announced(now)
             self.outbox.send_echo(name, frame["t"], self.rounds.should_pause_warmup(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
-            self._handle_exit(peer, frame, now)
+            self._judge_exit(peer, frame, now)
         elif frame["type"] == "ready" and frame["round"] == peer.round and peer.is_connected:
             peer.memory_copies = memory_backups.from_frame(frame.get(memory_backups.HELD))
             peer.state, peer.pid = "ready", None
@@ -136,7 +136,7 @@ class Coordinator:
                 lambda at: self._attribution.attribute_termination(peer, at), now, seconds
             )
 
-    def _handle_exit(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
+    def _judge_exit(self, peer: Peer, frame: Mapping[str, Any], now: float) -> None:
         program_exit = exit_from_frame(frame["exit"])
         peer.record_exit(program_exit, frame, now)
         self._record_history(peer)

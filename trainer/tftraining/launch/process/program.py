@@ -32,6 +32,10 @@ __all__ = ["Exit", "Program", "Snapshot"]
 NO_PLACE = OwnPlaces(None, alone=False)
 
 
+def _ignore(_: Exit) -> None:
+    """The end of a program that was killed."""
+
+
 class Program:
     """One command, started in each round, never twice at once. `directory` is scratch space for this object alone;
     what a dead program leaves in the places `own` is removed before the next start."""
@@ -62,8 +66,12 @@ class Program:
         self.is_idle = True  # no process of the program runs
         self._starting: asyncio.Future[None] | None = None
         self._abort = asyncio.Event()
-        self._main_exit: int | None = None  # the exit code of a program that is ended because its main thread has
         self._closed = False
+        # Of the present start.
+        self._env: dict[str, str] = {}
+        self._on_exit: Callable[[Exit], None] = _ignore
+        self._kills: int | None = None  # the kernel's count of out-of-memory kills before
+        self._main_exit: int | None = None  # the exit code of a program that is ended because its main thread has
 
     @property
     def mode(self) -> str:
@@ -115,21 +123,28 @@ class Program:
             self._warm.pause_warmup(wanted)
 
     async def start(self, env: Mapping[str, str], on_exit: Callable[[Exit], None], deadline: float = math.inf) -> None:
-        """Start the program; `on_exit` is called once at its end, whatever the cause, a failed start included.
+        """Start the program; `on_exit` is called once at its end, whatever the cause, a failed start included, but for
+        a `kill`.
 
         After the `deadline` (monotonic seconds) no process of it runs, unless the `lease` is renewed before. A `kill`
-        during the start cancels the start, and `on_exit` is not called.
+        during the start cancels the start.
         """
         self._reaper.install()
         page = self._new_page()  # first: from now on nobody must see the progress of the last round
         await self.kill()
         self._abort.clear()
-        starting = self._start_clean(long_tf_config.pack({**env, **page}), on_exit, deadline)
-        self._starting = asyncio.ensure_future(starting)
+        self._on_exit, self._env = on_exit, long_tf_config.pack({**env, **page})
+        self._starting = asyncio.ensure_future(self._start_clean(deadline))
         await asyncio.shield(self._starting)
 
     async def kill(self) -> None:
         """SIGKILL every process of the program; return when all are gone; log those stuck in the kernel."""
+        self._on_exit = _ignore
+        if self._process is not None:
+            self._process.ended = None
+        await self._kill()
+
+    async def _kill(self) -> None:
         if self._starting is not None:
             self._abort.set()
             await asyncio.gather(self._starting, return_exceptions=True)
@@ -151,7 +166,7 @@ class Program:
         self.signal(signal.SIGTERM)
         while self.pid is not None and (rest := deadline - asyncio.get_running_loop().time()) > 0:
             await self._reaper.wait_for_exit(rest)
-        await self.kill()
+        await self._kill()
 
     def signal(self, number: int) -> None:
         """Forward a signal to the program's first process."""
@@ -197,15 +212,15 @@ class Program:
         await asyncio.get_running_loop().run_in_executor(None, self._output.close)
         self._reaper.uninstall()
 
-    async def _start_clean(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
+    async def _start_clean(self, deadline: float) -> None:
         """Start once the leftovers of the last program are removed."""
         await self._leftovers.remove()
         if self._page_fd is not None:
             self._leftovers.begin(self._page_path)
         if not self._abort.is_set():
-            await self._start(env, on_exit, deadline)
+            await self._start(deadline)
 
-    async def _start(self, env: dict[str, str], on_exit: Callable[[Exit], None], deadline: float) -> None:
+    async def _start(self, deadline: float) -> None:
         self._output.begin_round()
         self._main_exit = None
         self.is_idle = False
@@ -214,44 +229,36 @@ class Program:
                 self.lease.spare(self._warm.pid if self._warm is not None else None)
                 await self.lease.begin(deadline)
         except OSError as error:
-            self._report_start_failure(
-                StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""), on_exit
-            )
+            self._report_start_failure(StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""))
             return
-        kills, plain = oom.count_kills(), False
+        self._kills, plain = oom.count_kills(), False
         try:
             if self._warm is None:
                 raise WarmStartRefused("spec.launcher.warmStart is false")
-            pid: int | None = await self._warm.fork(env, self._abort)
+            pid: int | None = await self._warm.fork(self._env, self._abort)
             self._set_mode("warm")
         except WarmStartRefused as refusal:
             if self._abort.is_set():
                 return
             self._set_mode(f"plain: {refusal}")
-            pid, plain = self._spawn(env, on_exit), True
+            pid, plain = self._spawn(), True
         if pid is not None:
-            self._process = Process(
-                pid, self._reaper, self, lambda status: self._handle_exit(status, kills, env, on_exit)
-            )
+            self._process = Process(pid, self._reaper, self, self._report_or_start_plainly)
         if self._warm is not None and not plain:
             self._warm.release(self.lease.deadline)  # from now on the reaper sees the end of the fork
         if plain:
-            await self.prepare(env)  # for the next start
+            await self.prepare(self._env)  # for the next start
 
-    def _handle_exit(
-        self, status: int, kills: int | None, env: dict[str, str], on_exit: Callable[[Exit], None]
-    ) -> None:
-        variable = (
-            progress_reader.read_changed_variable(self._page_fd)
-            if self._mode == "warm" and self._page_fd is not None
-            else ""
-        )
+    def _report_or_start_plainly(self, status: int) -> None:
+        """After the end of the program: start it again if it is a fork that cannot go on, else report how it ended."""
+        page_fd = self._page_fd if self._mode == "warm" else None
+        variable = progress_reader.read_changed_variable(page_fd) if page_fd is not None else ""
         if variable and not self._abort.is_set():
-            self._starting = asyncio.ensure_future(self._restart_plainly(variable, env, on_exit))
+            self._starting = asyncio.ensure_future(self._start_plainly(variable))
         else:
-            on_exit(self._make_exit(status, kills))
+            self._on_exit(self._make_exit(status))
 
-    async def _restart_plainly(self, variable: str, env: dict[str, str], on_exit: Callable[[Exit], None]) -> None:
+    async def _start_plainly(self, variable: str) -> None:
         """Start plainly after a fork has ended itself at its import of TensorFlow, because it had set `variable`, or
         changed what the import finds."""
         verb = "set" if variable.isidentifier() else "changed"
@@ -262,32 +269,30 @@ class Program:
         if self._process is not None:
             await self._process.kill()
         if not self._abort.is_set():
-            # On a new page: the old one still names the variable.
-            await self._start_clean({**env, **self._new_page()}, on_exit, self.lease.deadline)
+            self._env |= self._new_page()  # the old one still names the variable
+            await self._start_clean(self.lease.deadline)
 
-    def _make_exit(self, status: int, kills: int | None) -> Exit:
-        """How the program ended; `kills` is the kernel's count of out-of-memory kills at the program's start."""
+    def _make_exit(self, status: int) -> Exit:
+        """How the program ended, by the status of waitpid(2)."""
         lines, exception = self._output.lines(), self._output.exception()
         status = status if self._main_exit is None else self._main_exit << 8
-        return exit_of(status, lines, oom.has_risen(kills, oom.count_kills()), exception)
+        return exit_of(status, lines, oom.has_risen(self._kills, oom.count_kills()), exception)
 
-    def _spawn(self, env: Mapping[str, str], on_exit: Callable[[Exit], None]) -> int | None:
-        """The pid of a plain start; None if it fails: `on_exit` is then called as for a program that has ended."""
-        path = hooks.python_path(env.get("PYTHONPATH", ""))
+    def _spawn(self) -> int | None:
+        """The pid of a plain start; None if it fails: that is then reported as the end of a program is."""
+        env = {**self._env, "PYTHONPATH": hooks.python_path(self._env.get("PYTHONPATH", ""))}
         try:
             if long_tf_config.PACKED in env and not imports_sitecustomize(self._command):
                 raise StartError(f"cannot start {self._command[0]}: {tf_config.TOO_LONG}", 126, NOT_FOUND)
-            return spawn(
-                self._command, {**env, "PYTHONPATH": path}, self._output.write_fds, deadline=self.lease.deadline
-            )
+            return spawn(self._command, env, self._output.write_fds, deadline=self.lease.deadline)
         except StartError as error:
-            self._report_start_failure(error, on_exit)
+            self._report_start_failure(error)
             return None
 
-    def _report_start_failure(self, error: StartError, on_exit: Callable[[Exit], None]) -> None:
+    def _report_start_failure(self, error: StartError) -> None:
         self.log(f"tftraining: {error}")
         ended = Exit(error.code, None, (f"tftraining: {error}",), error.kind)
-        asyncio.get_running_loop().call_soon(on_exit, ended)
+        asyncio.get_running_loop().call_soon(lambda: self._on_exit(ended))
 
     def _set_mode(self, mode: str) -> None:
         if self._warm is not None and mode not in (self._mode, "warm"):

@@ -113,19 +113,19 @@ async def _kill_until_gone(kill: Callable[[], set[int]], reaper: Reaper) -> list
 class Process:
     """A running program. `pid` is its first process, which leads a session and is, or becomes, our child.
 
-    `ended` is called once with the status of waitpid(2), as soon as the first process is gone. The program's other
-    processes are killed then, as a container ends with its first process.
+    `ended`, if any, is called once with the status of waitpid(2), as soon as the first process is gone. The program's
+    other processes are killed then, as a container ends with its first process.
     """
 
-    def __init__(self, pid: int, reaper: Reaper, spare: Container[int], ended: Callable[[int], None]) -> None:
+    def __init__(self, pid: int, reaper: Reaper, spare: Container[int], ended: Callable[[int], None] | None) -> None:
         self.pid = pid
         self.alive = True
         self._reaper = reaper
         self._spare = spare
-        self._ended = ended
+        self.ended = ended
         self._group_may_exist = True
         self._killing_rest: asyncio.Future[list[int]] | None = None  # kills the processes that outlive the first one
-        reaper.watch(pid, self._handle_exit)
+        reaper.watch(pid, self._end_the_rest)
 
     def signal(self, number: int) -> None:
         """Send a signal to the first process only, as a container runtime does."""
@@ -160,9 +160,10 @@ class Process:
                 self._group_may_exist = False
         return self._group_may_exist
 
-    def _handle_exit(self, status: int) -> None:
+    def _end_the_rest(self, status: int) -> None:
         self.alive = False
         self._kill_group()
         # Helpers in sessions of their own are our children now; each one's children will be when it is gone.
         self._killing_rest = asyncio.ensure_future(_kill_until_gone(self._kill_once, self._reaper))
-        self._ended(status)
+        if self.ended is not None:
+            self.ended(status)

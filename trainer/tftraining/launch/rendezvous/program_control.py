@@ -63,7 +63,6 @@ class ProgramControl:
         self._chief = chief
         self._send = send
         self._evaluator_grace = settings.policy.evaluator_grace_seconds
-        self._stopping = False
         self._has_ended = asyncio.Event()  # the program of this round
         self._stuck_detector = StuckDetector()
         self._main_thread_end = MainThreadEnd(settings.policy.termination_grace_seconds)
@@ -158,12 +157,10 @@ class ProgramControl:
         self.round, self.latest_round = number, max(number, self.latest_round)
         self.ledger = Ledger.from_json(order["ledger"])
         self.state, self.started_at, self.exit, self.stopped_at = "running", time.monotonic(), None, None
-        self._stopping = False
         self._has_ended.clear()
         self._main_thread_end = MainThreadEnd(self.settings.policy.termination_grace_seconds)
         deadline = self._chief.lease_deadline if self.settings.in_gang else math.inf
-        environment = self._round_environment(number, order)
-        await self.program.start(environment, lambda program_exit: self._handle_exit(number, program_exit), deadline)
+        await self.program.start(self._round_environment(number, order), self._report_exit, deadline)
         self.send_heartbeat(time.monotonic())
 
     def _round_environment(self, number: int, order: Frame) -> dict[str, str]:
@@ -244,13 +241,11 @@ class ProgramControl:
     def _backup_field(self) -> Frame:
         return {} if self.backups is None else {"backup": self.backups.report()}
 
-    def _handle_exit(self, number: int, program_exit: Exit) -> None:
-        """Report that the program ended by itself. Not if this launcher is killing it, nor if the lease is over: then
-        the lease watchdog may have killed it, and the connection is about to end."""
-        if number != self.round:
-            return
+    def _report_exit(self, program_exit: Exit) -> None:
+        """Report that the program ended by itself. Not if the lease is over: then the lease watchdog may have killed
+        it, and the connection is about to end."""
         self._has_ended.set()
-        if not self._stopping and not self.program.lease.is_over:
+        if not self.program.lease.is_over:
             self._record_start(program_exit)
             self.state, self.exit = "done", program_exit
             self.send_exit()
@@ -310,9 +305,9 @@ class ProgramControl:
 
     async def kill(self) -> None:
         """Kill the program; its end is not reported."""
-        self._stopping = True
         if self.stopped_at is None and self.round:
             self.stopped_at = time.monotonic()
         await self.program.kill()
+        self._has_ended.set()
         if self.backups is not None:
             await self.backups.end_round()
