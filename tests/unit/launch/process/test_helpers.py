@@ -55,8 +55,9 @@ async def test_a_helper_that_hangs_is_killed(reaper: Reaper, tmp_path: Path) -> 
 
 
 async def test_the_end_of_a_program_spares_it(reaper: Reaper) -> None:
-    helpers = Helpers(reaper)
-    helper = asyncio.ensure_future(helpers.run(python("import time; time.sleep(0.5); print('ok')"), os.environ, 30))
+    helper = asyncio.ensure_future(
+        Helpers(reaper).run(python("import time; time.sleep(0.5); print('ok')"), os.environ, 30)
+    )
     await asyncio.sleep(0.1)
-    assert kill_children(reaper, helpers) == set()
+    assert kill_children(reaper) == set()
     assert await helper == "ok"

@@ -1,6 +1,6 @@
 """Short-lived processes of the launcher's own, such as one that opens a bucket by the TensorFlow of the image.
 
-None may outlive its time limit, and the end of a program must not end it: `pid in helpers` spares it.
+None may outlive its time limit, and the end of a program must not end it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,6 @@ class Helpers:
 
     def __init__(self, reaper: Reaper) -> None:
         self._reaper = reaper
-        self._pids: set[int] = set()
-
-    def __contains__(self, pid: object) -> bool:
-        return pid in self._pids
 
     async def run(self, command: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
         """The standard output of the command; HelperError if it fails or takes longer than `seconds`."""
@@ -54,12 +50,11 @@ class Helpers:
         """The status of waitpid(2)."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         pid = spawn(command, env, outputs)
-        self._pids.add(pid)
+        self._reaper.spared.add(pid)
         self._reaper.watch(pid, lambda status: None if ended.done() else ended.set_result(status))
         try:
             return await wait_for(ended, seconds)
         finally:
-            self._pids.discard(pid)
             if not ended.done() or ended.cancelled():
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)

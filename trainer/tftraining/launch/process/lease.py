@@ -94,6 +94,7 @@ class Lease:
             watchdog_socket.close()
         launcher_socket.setblocking(False)
         self._socket = launcher_socket
+        self._reaper.spared.add(self.watchdog_pid)
         self._reaper.watch(self.watchdog_pid, self._handle_watchdog_exit)
 
     async def _watchdog_answers(self) -> bool:

@@ -58,8 +58,9 @@ class Program:
         self._process: Process | None = None
         self._page_fd: int | None = None
         self._starts = 0
-        self._mode = ""
-        self._warm = WarmStarts(command, self._output.write_fds, self._output.log) if warm else None
+        self.mode = ""  # how the last start was made: `warm`, or `plain: <reason>`; "" before the first one
+        spared = self._reaper.spared
+        self._warm = WarmStarts(command, self._output.write_fds, self._output.log, spared) if warm else None
         self.lease = Lease(self._reaper)
         self._helpers = Helpers(self._reaper)
         self._leftovers = Leftovers(own, self._output.log)
@@ -74,19 +75,9 @@ class Program:
         self._main_exit: int | None = None  # the exit code of a program that is ended because its main thread has
 
     @property
-    def mode(self) -> str:
-        """How the last start was made: `warm`, or `plain: <reason>`; "" before the first start."""
-        return self._mode
-
-    @property
     def is_prepared(self) -> bool:
         """Whether all preparation for a start is done."""
         return self._warm is None or self._warm.is_prepared
-
-    def __contains__(self, pid: object) -> bool:
-        """Whether `pid` is one of the launcher's own processes, which outlive the program."""
-        own = pid == self.lease.watchdog_pid or pid in self._helpers
-        return own or (self._warm is not None and pid in self._warm)
 
     @property
     def pid(self) -> int | None:
@@ -243,7 +234,7 @@ class Program:
             self._set_mode(f"plain: {refusal}")
             pid, plain = self._spawn(), True
         if pid is not None:
-            self._process = Process(pid, self._reaper, self, self._report_or_start_plainly)
+            self._process = Process(pid, self._reaper, self._report_or_start_plainly)
         if self._warm is not None and not plain:
             self._warm.release(self.lease.deadline)  # from now on the reaper sees the end of the fork
         if plain:
@@ -251,7 +242,7 @@ class Program:
 
     def _report_or_start_plainly(self, status: int) -> None:
         """After the end of the program: start it again if it is a fork that cannot go on, else report how it ended."""
-        page_fd = self._page_fd if self._mode == "warm" else None
+        page_fd = self._page_fd if self.mode == "warm" else None
         variable = progress_reader.read_changed_variable(page_fd) if page_fd is not None else ""
         if variable and not self._abort.is_set():
             self._starting = asyncio.ensure_future(self._start_plainly(variable))
@@ -295,9 +286,9 @@ class Program:
         asyncio.get_running_loop().call_soon(lambda: self._on_exit(ended))
 
     def _set_mode(self, mode: str) -> None:
-        if self._warm is not None and mode not in (self._mode, "warm"):
+        if self._warm is not None and mode not in (self.mode, "warm"):
             self.log(f"tftraining: cold start: {mode.partition(': ')[2]}")
-        self._mode = mode
+        self.mode = mode
 
     def _new_page(self) -> dict[str, str]:
         """Create the next round's progress page; the environment variable that tells the program its path."""

@@ -81,6 +81,7 @@ class Reaper:
 
     def __init__(self) -> None:
         self.subreaper = False
+        self.spared: set[int] = set()  # children that are no processes of the program, and outlive it
         self._watchers: dict[int, Callable[[int], None]] = {}
         self._unclaimed: OrderedDict[int, int] = OrderedDict()
         self._changed: asyncio.Event | None = None
@@ -120,6 +121,7 @@ class Reaper:
     def _deliver_status(self, pid: int, status: int) -> None:
         if self._changed is not None:
             self._changed.set()
+        self.spared.discard(pid)  # another process may have the pid later
         if pid in self._watchers:
             self._watchers.pop(pid)(status)
             return

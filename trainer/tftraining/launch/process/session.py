@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tftraining.launch.failure.exit import NOT_FOUND
@@ -84,10 +84,10 @@ def _before_exec(deadline: float) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def kill_children(reaper: Reaper, spare: Container[int]) -> set[int]:
-    """SIGKILL every child of this process, adopted ones too, except `spare`; return the pids still there."""
+def kill_children(reaper: Reaper) -> set[int]:
+    """SIGKILL every child of this process, adopted ones too, except the spared ones; return the pids still there."""
     reaper.reap()
-    remaining = {pid for pid in children() if pid not in spare}
+    remaining = set(children()) - reaper.spared
     for pid in remaining:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -96,7 +96,8 @@ def kill_children(reaper: Reaper, spare: Container[int]) -> set[int]:
 
 async def kill_and_wait(reaper: Reaper) -> None:
     """SIGKILL all children and wait for them."""
-    await _kill_until_gone(lambda: kill_children(reaper, ()), reaper)
+    reaper.spared.clear()
+    await _kill_until_gone(lambda: kill_children(reaper), reaper)
 
 
 async def _kill_until_gone(kill: Callable[[], set[int]], reaper: Reaper) -> list[int]:
@@ -117,11 +118,10 @@ class Process:
     other processes are killed then, as a container ends with its first process.
     """
 
-    def __init__(self, pid: int, reaper: Reaper, spare: Container[int], ended: Callable[[int], None] | None) -> None:
+    def __init__(self, pid: int, reaper: Reaper, ended: Callable[[int], None] | None) -> None:
         self.pid = pid
         self.alive = True
         self._reaper = reaper
-        self._spare = spare
         self.ended = ended
         self._group_may_exist = True
         self._killing_rest: asyncio.Future[list[int]] | None = None  # kills the processes that outlive the first one
@@ -140,7 +140,7 @@ class Process:
         return await _kill_until_gone(self._kill_once, self._reaper)
 
     def _kill_once(self) -> set[int]:
-        remaining = kill_children(self._reaper, self._spare)
+        remaining = kill_children(self._reaper)
         if self.alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(self.pid, signal.SIGKILL)

@@ -53,10 +53,13 @@ def _lasting_variables(env: Mapping[str, str]) -> dict[str, str]:
 class WarmInterpreter:
     """One interpreter for one invocation and one environment. `log` logs a line for people."""
 
-    def __init__(self, invocation: Invocation, env: Mapping[str, str], log: Callable[[str], None]) -> None:
+    def __init__(
+        self, invocation: Invocation, env: Mapping[str, str], log: Callable[[str], None], spared: set[int]
+    ) -> None:
         self._invocation = invocation
         self._env = dict(env)
         self._log = log
+        self._spared = spared
         self.pid: int | None = None
         self.was_ready = False
         #: Why it forks no more; "" while it may.
@@ -90,6 +93,7 @@ class WarmInterpreter:
             return
         finally:
             interpreter_socket.close()
+        self._spared.add(self.pid)
         reader, self._writer = await asyncio.open_connection(sock=launcher_socket)
         self._send(module=invocation.module, target=invocation.target, arguments=list(invocation.arguments))
         self._listening = asyncio.ensure_future(self._listen(reader))
@@ -178,29 +182,29 @@ class WarmInterpreter:
             self._answer.set_result(answer)
 
     def _mark_unusable(self, reason: str) -> None:
-        self.refusal = self.refusal or reason
+        if not self.refusal:
+            self.refusal = reason
+            self._spared -= {self.pid}
         self._hello.set()
         self._decided.set()
         self._resolve_fork(reason)
 
 
 class WarmStarts:
-    """Warm interpreters for a command, one at a time: a new one after a change of the environment or a death.
-
-    `pid in self` tells the interpreter from the processes of the program.
-    """
+    """Warm interpreters for a command, one at a time: a new one after a change of the environment or a death. One that
+    can fork is among the `spared` processes."""
 
     MAX_DEATHS = 3  # after so many deaths all starts are plain
 
-    def __init__(self, command: Sequence[str], outputs: tuple[int, int], log: Callable[[str], None]) -> None:
+    def __init__(
+        self, command: Sequence[str], outputs: tuple[int, int], log: Callable[[str], None], spared: set[int]
+    ) -> None:
         self._invocation = parse_invocation(command)
         self._outputs = outputs
         self._log = log
+        self._spared = spared
         self._deaths = 0
         self._interpreter: WarmInterpreter | None = None
-
-    def __contains__(self, pid: object) -> bool:
-        return pid is not None and pid == self.pid
 
     @property
     def pid(self) -> int | None:
@@ -222,7 +226,7 @@ class WarmStarts:
         if previous is not None:
             self._deaths += bool(previous.refusal)
             await previous.close()
-        self._interpreter = WarmInterpreter(self._invocation, env, self._log)
+        self._interpreter = WarmInterpreter(self._invocation, env, self._log, self._spared)
         await self._interpreter.start(self._outputs)
 
     def pause_warmup(self, paused: bool) -> None:
