@@ -53,7 +53,7 @@ async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round
     settings = read({"TF_CONFIG": TF_CONFIG, "TFTRAINING_LAUNCHER": json.dumps({**LAUNCHER, **keras})})
     program, orders = RecordingProgram(tmp_path), asyncio.Queue[Frame]()
     chief = ChiefContact(settings, "127.0.0.1:1", program.log, FileRecord(None, ""))
-    control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **_: None)
+    control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief)
     executing = asyncio.create_task(control.execute(orders))
     for workers in (1, 2):
         frame: Frame = {"type": "start", "round": workers, "ledger": {}, "workers": [[0, workers - 1]], "size": workers}
@@ -67,12 +67,15 @@ async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round
     await program.close()
 
 
-async def test_a_member_that_is_ready_again_has_no_suspect_copy(tmp_path: Path) -> None:
+async def test_a_member_that_is_ready_again_has_no_suspect_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """So no later launcher of the chief, which knows of no suspect, can choose one."""
     settings = read({"TF_CONFIG": TF_CONFIG, "TFTRAINING_LAUNCHER": json.dumps(LAUNCHER)})
     program, orders, sent = RecordingProgram(tmp_path), asyncio.Queue[Frame](), asyncio.Queue[Frame]()
     chief = ChiefContact(settings, "127.0.0.1:1", program.log, FileRecord(None, ""))
-    control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief, lambda **frame: sent.put_nowait(frame))
+    control = ProgramControl(settings, program, {"TF_CONFIG": TF_CONFIG}, chief)
+    monkeypatch.setattr(control, "send", lambda **frame: sent.put_nowait(frame))
     store = MemoryStore.temporary(MemoryBackupSettings(), tmp_path)
     control.backups = BackupControl(settings, lambda: b"secret", store, program.log)
     for copy in ((1, 32), (1, 48), (2, 64)):

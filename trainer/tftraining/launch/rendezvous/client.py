@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.exit import Exit
@@ -61,10 +60,9 @@ class RendezvousClient:
         self._host = (settings.host or "127.0.0.1") if settings.is_chief else host
         self.settings = settings
         self.chief = ChiefContact(settings, f"{self._host}:{self._port}", program.log, record)
-        self.control = ProgramControl(settings, program, environment, self.chief, self._send)
+        self.control = ProgramControl(settings, program, environment, self.chief)
         self._program = program
         self._key = key
-        self._channel: Channel | None = None
         self._joined = False  # the chief accepted the last connection
         self._leaving = False
 
@@ -95,7 +93,7 @@ class RendezvousClient:
     def announce_leaving(self) -> None:
         """On SIGTERM: tell the chief, so that no member is charged."""
         self._leaving = True
-        self._send(type="leaving")
+        self.control.send(type="leaving")
 
     async def terminate(self, grace: float) -> Result:
         """After SIGTERM: terminate the program; `grace` is what is left of its grace period, in seconds."""
@@ -128,7 +126,7 @@ class RendezvousClient:
             self._join(channel, answer, hello["t"])
             await self._converse(channel)
         finally:
-            joined, self._channel = self._channel, None
+            joined, self.control.channel = self.control.channel, None
             self._program.pause_warmup(False)
             try:
                 if joined is not None:
@@ -166,7 +164,7 @@ class RendezvousClient:
         self.chief.record_welcome(sent_at)
         self.control.latest_round, self.control.ledger = int(welcome["round"]), Ledger.from_json(welcome["ledger"])
         self.chief.start_deadline = float(welcome.get("startDeadline", self.chief.start_deadline))
-        self._channel, self._joined = channel, True
+        self.control.channel, self._joined = channel, True
         self._program.pause_warmup(bool(welcome.get("giveWay")))
         if self.control.state == "waiting":
             # "done": the program finished under an earlier launcher of this member.
@@ -232,7 +230,3 @@ class RendezvousClient:
                 raise ProtocolError(f"the chief sent no heartbeat for {self.chief.silent_seconds(now):.1f} s")
             self.control.send_heartbeat(now)
             await asyncio.sleep(min(interval, left))
-
-    def _send(self, **frame: Any) -> None:
-        if self._channel is not None:
-            self._channel.send(frame)

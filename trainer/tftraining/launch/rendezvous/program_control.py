@@ -12,7 +12,8 @@ import contextlib
 import math
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from tftraining.launch.config import proxies, round_environment
 from tftraining.launch.config.settings import Settings
@@ -30,20 +31,17 @@ from tftraining.launch.process.program import Program
 from tftraining.launch.progress import Snapshot, has_reports, to_frame
 from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
-from tftraining.launch.rendezvous.protocol import Frame, ProtocolError
+from tftraining.launch.rendezvous.protocol import Channel, Frame, ProtocolError
 from tftraining.launch.wait_for import wait_for
 
 DUMP_SECONDS = 0.5  # to write the stacks
-
-
-Send = Callable[..., None]  # sends a frame, given by its fields, to the chief, if it is connected
 
 
 class ProgramControl:
     """The member's program over all rounds. `environment` is the program's, without the variables of a round."""
 
     def __init__(
-        self, settings: Settings, program: Program, environment: Mapping[str, str], chief: ChiefContact, send: Send
+        self, settings: Settings, program: Program, environment: Mapping[str, str], chief: ChiefContact
     ) -> None:
         self.settings = settings
         self.program = program
@@ -61,7 +59,7 @@ class ProgramControl:
         self.backups: BackupControl | None = None  # None: this member makes no backups in memory
         self._environment = dict(environment)
         self._chief = chief
-        self._send = send
+        self.channel: Channel | None = None  # to the chief's launcher, while it is connected
         self._evaluator_grace = settings.policy.evaluator_grace_seconds
         self._has_ended = asyncio.Event()  # the program of this round
         self._stuck_detector = StuckDetector()
@@ -130,7 +128,7 @@ class ProgramControl:
         """End this launcher without a verdict: whoever has created the pod creates another one. The chief knows before
         this member is ready, and does not start it again."""
         me = self.settings.gang.me
-        self._send(type="leaving")
+        self.send(type="leaving")
         self.result = Result("", UNCLEAN, self._starts.describe(me), me)
         self.program.log(f"tftraining: leaving this pod for a new one: {self.result.message}")
 
@@ -196,7 +194,7 @@ class ProgramControl:
         if self.backups is not None:
             await self.backups.remove_suspects(suspects)
         self.state = "ready"
-        self._send(type="ready", round=number, **{HELD: self.memory_copies()})
+        self.send(type="ready", round=number, **{HELD: self.memory_copies()})
 
     def accept_queued_result(self, orders: asyncio.Queue[Frame]) -> None:
         """After the connection has ended, accept only a result among the orders still queued."""
@@ -217,6 +215,11 @@ class ProgramControl:
 
     # Reports to the chief.
 
+    def send(self, **frame: Any) -> None:
+        """Send a frame, if the chief is connected."""
+        if self.channel is not None:
+            self.channel.send(frame)
+
     def send_heartbeat(self, now: float) -> None:
         """Send the state of the program."""
         pid, mode, snapshot = self.program.pid, self.program.mode, self.program.snapshot()
@@ -228,7 +231,7 @@ class ProgramControl:
         state: Frame = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": prepared, "noGpu": no_gpu}
         state["lingers"] = self._main_thread_end.lingers
         state |= self._backup_field()
-        self._send(type="beat", t=now, round=self.round, progress=progress, **state)
+        self.send(type="beat", t=now, round=self.round, progress=progress, **state)
 
     def send_exit(self) -> None:
         """Report how this round's program ended, if it ended by itself."""
@@ -236,7 +239,7 @@ class ProgramControl:
             progress = to_frame(self.program.snapshot(), time.monotonic())
             told = {"exit": exit_to_frame(self.exit), "progress": progress, **self._backup_field()}
             told["spoilt"] = self._starts.are_spoilt
-            self._send(type="exited", round=self.round, **told)
+            self.send(type="exited", round=self.round, **told)
 
     def _backup_field(self) -> Frame:
         return {} if self.backups is None else {"backup": self.backups.report()}
