@@ -82,11 +82,7 @@ class Launcher:
         self._client = RendezvousClient(settings, key, self._program, self._environment, self._success)
         self._control = self._client.control
         self._finished_copies = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
-        fields = {
-            "uid": settings.job["uid"],
-            "file": str(self._finished_copies),
-            "launcher": self._control.incarnation,
-        }
+        fields = {"uid": settings.job["uid"], "file": str(self._finished_copies), "launcher": self._control.incarnation}
         self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(fields)})
         self._backups = self._control.backups = self._make_backups(key)
         self._has_verdict = False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.random_seeds import seeds
@@ -129,7 +131,7 @@ def test_a_partial_gang_succeeds_with_its_own_members_and_grows_no_more() -> Non
     members = ("worker-0", "worker-1", "worker-2")
     chief = start_gang(*members, success_policy="AllWorkers", min_replicas=1)
     for peer in chief.membership.gang.values():
-        peer.elastic = True
+        peer.hello = replace(peer.hello, elastic=True)
     disconnect_cleanly(chief, "worker-2", 2.0)
     for name in ("worker-0", "worker-1"):
         chief.handle_frame(name, {"type": "ready", "round": 1}, 2.1)

@@ -16,6 +16,7 @@ import pytest
 from tests.support.simulated_gang.members import disconnect_cleanly
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
 from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.peer import Hello
 from tftraining.launch.http import long_polls, pages, server
 from tftraining.launch.http.long_polls import MAX_WAITING, LongPolls, PollQuery
 from tftraining.launch.http.revision import RevisionCounter
@@ -100,7 +101,7 @@ def test_a_check_of_the_gang_takes_time_linear_in_its_size() -> None:
     """It was the square: 50 s for a gang of 10,000."""
     found = make_coordinator(*(f"worker-{index}" for index in range(10_000)))
     for name in found.membership.gang:
-        found.membership.admit(name).record_join("x", hello(name), 0.0)
+        found.membership.admit(name).record_join(Hello("x"), hello(name), 0.0)
     found.rounds.running = True
     began = time.process_time()
     pages.gang_status(found, 1.0)

@@ -22,7 +22,7 @@ from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import JobContext, Membership
 from tftraining.launch.gang.memory_backups import MemoryBackups
 from tftraining.launch.gang.outbox import Outbox
-from tftraining.launch.gang.peer import Peer
+from tftraining.launch.gang.peer import Hello, Peer
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.training_history import TrainingHistory
 from tftraining.launch.progress import QUIET_PROGRESS
@@ -50,8 +50,8 @@ class Coordinator:
 
     def handle_hello(self, frame: Mapping[str, Any], now: float) -> str:
         """Admit a member: "" or the reason to refuse it. KeyError, TypeError, ValueError for a malformed frame."""
-        name, incarnation = str(frame["member"]), str(frame["incarnation"])
-        refusal = self.membership.find_refusal(name, incarnation, frame)
+        name, hello = str(frame["member"]), Hello.of(frame)
+        refusal = self.membership.find_refusal(name, hello.incarnation, frame)
         if refusal:
             return refusal
         ledger, last_round = Ledger.from_json(frame["ledger"]), int(frame["known"])
@@ -60,7 +60,7 @@ class Coordinator:
         if peer.is_connected:
             self.handle_disconnect(name, now)
         peer.memory_copies = copies
-        peer.record_join(incarnation, frame, now)
+        peer.record_join(hello, frame, now)
         if self.rounds.is_done(peer):
             peer.state = "done"
         self.decisions.ledger = ledgers.merge(self.decisions.ledger, ledger)

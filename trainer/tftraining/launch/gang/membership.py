@@ -82,7 +82,7 @@ class Membership:
 
     def describe_round(self) -> dict[str, Any]:
         """The composition of the round, as sent to its members."""
-        commands = {peer.finished_fit_digest for peer in self.trainers}
+        commands = {peer.hello.finished_fit_digest for peer in self.trainers}
         keeps_fits = len(commands) == 1 and "" not in commands
         return {
             "workers": quorum.index_ranges(peer.name for peer in self.members),
@@ -109,7 +109,7 @@ class Membership:
         if name not in self.gang and not is_outside_gang(name):
             return f"{name} is not a member of this job"
         known = self.find_peer(name)
-        if known is not None and known.is_connected and known.incarnation != incarnation:
+        if known is not None and known.is_connected and known.hello.incarnation != incarnation:
             # The connected launcher keeps its place until it falls silent: its program may still run.
             return f"another launcher of {name} is connected"
         return ""

@@ -127,7 +127,7 @@ class MemoryBackups:
         }
         if self._why_off or len(held) < len(copiers):
             return {}
-        servers = [peer for peer in copiers if peer.copy_port is not None]
+        servers = [peer for peer in copiers if peer.hello.copy_port is not None]
         copy = self.restored = choose(held, [peer.name for peer in servers])
         if copy is None:
             return {name: {"restore": None} for name in held}
@@ -147,12 +147,12 @@ class MemoryBackups:
         """The order to one member; `sender` is the member from which it has to fetch the copy."""
         origin = self._membership.get_peer(sender or name)
         source = STORAGE if copy in origin.stored_copies else PEER if sender else MEMORY
-        address = {"member": origin.name, "host": self._host(origin), "port": origin.copy_port} if sender else None
-        return {"restore": list(copy), "source": source, "fetchFrom": address}
+        address = {"member": origin.name, "host": self._host(origin), "port": origin.hello.copy_port}
+        return {"restore": list(copy), "source": source, "fetchFrom": address if sender else None}
 
     def _host(self, peer: Peer) -> str:
         """The host of a member's launcher. The chief reaches its own launcher by another address than the others."""
-        return self._membership.job.host if peer.name == self._membership.chief else peer.host
+        return self._membership.job.host if peer.name == self._membership.chief else peer.hello.host
 
     @property
     def _why_off(self) -> str:

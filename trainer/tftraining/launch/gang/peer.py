@@ -14,6 +14,27 @@ from tftraining.launch.gang.watchdog import WatchedProgram
 from tftraining.launch.progress import Snapshot, from_frame, has_reports
 
 
+@dataclass(frozen=True)
+class Hello:
+    """What a launcher tells of itself when it joins."""
+
+    incarnation: str = ""  # tells it from other launchers of the same member
+    elastic: bool = False  # it accepts a round's members in the start frame
+    finished_fit_digest: str = ""  # of the command, if its program keeps the end of `fit` (finished_fit.py)
+    chief_closed_round: int = 0  # the last round whose chief closed its connection, not only fell silent
+    chief_bye_round: int = 0  # the last round whose chief told it that the chief leaves and its program does not run
+    host: str = ""  # its address, as the chief's launcher sees it
+    copy_port: int | None = None  # where it serves its copies; None: it serves none
+
+    @classmethod
+    def of(cls, frame: Mapping[str, Any]) -> Hello:
+        """The hello of a frame; KeyError, TypeError or ValueError if it is malformed."""
+        name, elastic, digest = str(frame["incarnation"]), bool(frame.get("elastic")), str(frame.get("keepsFits", ""))
+        host, port = str(frame.get("copyHost") or ""), frame.get("copyPort")
+        rounds = int(frame["witness"]), int(frame.get("farewell", 0))
+        return cls(name, elastic, digest, *rounds, host, None if port is None else int(port))
+
+
 @dataclass(eq=False)  # compared by identity: comparing the fields of thousands takes long
 class Peer:
     """One member. Times are monotonic seconds of the chief's machine.
@@ -23,7 +44,7 @@ class Peer:
 
     name: str
     state: str = "absent"
-    incarnation: str = ""
+    hello: Hello = Hello()
     last_frame_at: float = 0.0  # when its last frame came
     last_seen_at: float = 0.0  # the same, or when this launcher began to listen again after it was stopped
     round: int = 0
@@ -36,12 +57,8 @@ class Peer:
     leaving: bool = False
     left_cleanly: bool = False  # it disconnected after it reported that its program does not run
     predecessor_seen_at: float = -math.inf  # the last frame of an earlier launcher, whose program may still run
-    elastic: bool = False  # its launcher accepts a round's members in the start frame
-    finished_fit_digest: str = ""  # of the command, if its program keeps the end of `fit` (finished_fit.py)
     memory_copies: frozenset[tuple[int, int]] | None = None  # its backups, by round and step; None: it makes none
     stored_copies: frozenset[tuple[int, int]] = frozenset()  # those that it has loaded from the job's storage
-    host: str = ""  # its address, as the chief's launcher sees it
-    copy_port: int | None = None  # where it serves its copies; None: it serves none
     backup: BackupReport | None = None  # of this round's program
     prepared_at: float | None = None  # since when it can start at once
     has_reported: bool = False
@@ -51,8 +68,6 @@ class Peer:
     exit: Exit | None = None
     exited_at: float = 0.0
     is_spoilt: bool = False  # its program no longer starts in its container (first_step.py)
-    chief_closed_round: int = 0  # the last round whose chief closed its connection, not only fell silent
-    chief_bye_round: int = 0  # the last round whose chief told it that the chief leaves and its program does not run
     consecutive_failures: int = 0  # of an evaluator, in a row
     not_before: float = 0.0
 
@@ -66,17 +81,18 @@ class Peer:
         """Whether its program has succeeded: it does not run again in this round."""
         return self.exit is not None and self.exit.success
 
-    def record_join(self, incarnation: str, frame: Mapping[str, Any], now: float) -> None:
+    def record_join(self, hello: Hello, frame: Mapping[str, Any], now: float) -> None:
         """Take a launcher's hello. Its program does not run, except that an evaluator's may run on, or have ended."""
-        self._record_copies(incarnation, frame)
-        if self.state == "lost" and incarnation != self.incarnation and not self.left_cleanly:
-            self.predecessor_seen_at = self.last_seen_at
-        self.incarnation = incarnation
+        if hello.incarnation != self.hello.incarnation:
+            # What it holds when it first joins may be from the job's storage; later it also holds its program's copies.
+            copies = self.memory_copies if frame.get("copiesFrom") == STORAGE else None
+            self.stored_copies, self.backup = copies or frozenset(), None
+            if self.state == "lost" and not self.left_cleanly:
+                self.predecessor_seen_at = self.last_seen_at
+        self.hello = hello
         self.last_frame_at = self.last_seen_at = now
         self.left_cleanly, self.leaving = False, bool(frame.get("leaving"))
-        self.elastic, self.prepared_at, self.sees_no_gpu = bool(frame.get("elastic")), None, False
-        self.finished_fit_digest = str(frame.get("keepsFits", ""))
-        self.chief_closed_round, self.chief_bye_round = int(frame["witness"]), int(frame.get("farewell", 0))
+        self.prepared_at, self.sees_no_gpu = None, False
         # A new launcher of the chief has no reports yet; a program that has reported steps will do so again.
         self.has_reported = self.has_reported or frame.get("step") is not None
         self.round = int(frame["round"])
@@ -104,13 +120,11 @@ class Peer:
         self.stuck_seconds = float(frame["stuck"])
         self.sees_no_gpu = bool(frame.get("noGpu"))  # older launchers send neither this
         self.lingers = bool(frame.get("lingers"))  # nor this
-        self._record_backup(frame)
-        self._record_progress(frame["progress"], now)
+        self._record_report(frame, now)
 
     def record_exit(self, program_exit: Exit, frame: Mapping[str, Any], now: float) -> None:
         """Note the end of its program."""
-        self._record_backup(frame)
-        self._record_progress(frame["progress"], now)
+        self._record_report(frame, now)
         self.state = "done"
         self.exit, self.exited_at = program_exit, now
         self.is_spoilt = bool(frame.get("spoilt"))
@@ -122,22 +136,11 @@ class Peer:
             self.name, is_watched, self.started_at, self.progress, self.stuck_seconds, self.longest_gap
         )
 
-    def _record_copies(self, incarnation: str, frame: Mapping[str, Any]) -> None:
-        """Take the copies of a hello, and how others can fetch them. What a launcher holds when it first joins may come
-        from the job's storage; later it also holds copies of its program."""
-        port, is_new = frame.get("copyPort"), incarnation != self.incarnation
-        self.copy_port, self.host = None if port is None else int(port), str(frame.get("copyHost") or "")
-        if is_new:
-            copies = self.memory_copies if frame.get("copiesFrom") == STORAGE else None
-            self.stored_copies, self.backup = copies or frozenset(), None
-
-    def _record_backup(self, frame: Mapping[str, Any]) -> None:
+    def _record_report(self, frame: Mapping[str, Any], now: float) -> None:
         if "backup" in frame:  # older launchers do not send it, nor an exit before the first report
             self.backup = backup_report.from_frame(frame["backup"])
-
-    def _record_progress(self, fields: dict[str, Any], now: float) -> None:
         before = self.progress.last_step_time
-        self.progress, self.progress_at = from_frame(fields, now, self.progress.first_step_time), now
+        self.progress, self.progress_at = from_frame(frame["progress"], now, self.progress.first_step_time), now
         if before is not None and self.progress.last_step_time is not None:
             self.longest_gap = max(self.longest_gap, self.progress.last_step_time - before)
         self.has_reported = self.has_reported or has_reports(self.progress)

@@ -68,7 +68,7 @@ def select_members(gang: Sequence[Peer], least: int, cutoff: float, is_cold: Cal
 def _is_quorum(members: Sequence[Peer], least: int) -> bool:
     """Whether these members are enough for a round without the rest of the gang."""
     workers = sum(1 for peer in members if traits_of(peer.name).resizable)
-    return workers >= least and all(peer.elastic for peer in members)
+    return workers >= least and all(peer.hello.elastic for peer in members)
 
 
 def find_newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> list[Peer]:
@@ -77,7 +77,8 @@ def find_newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -
     They wait at most NEWCOMER_WAIT_SECONDS for other missing members: an unschedulable pod must not keep them out.
     """
     outside = [peer for peer in gang if peer.name not in members]
-    ready_newcomers = [peer for peer in outside if is_available(peer) and peer.elastic and peer.prepared_at is not None]
+    prepared = [peer for peer in outside if peer.prepared_at is not None]
+    ready_newcomers = [peer for peer in prepared if is_available(peer) and peer.hello.elastic]
     since = max((peer.prepared_at for peer in ready_newcomers if peer.prepared_at is not None), default=now)
     is_time = len(ready_newcomers) == len(outside) or now - since > NEWCOMER_WAIT_SECONDS
     return ready_newcomers if ready_newcomers and is_time else []

@@ -121,11 +121,11 @@ class Rounds:
         timeout = self._membership.policy.member_timeout_seconds
         chief = self._membership.chief
         others = [peer for name, peer in self._membership.gang.items() if name != chief]
-        if all(peer.chief_bye_round == self.number for peer in others):
+        if all(peer.hello.chief_bye_round == self.number for peer in others):
             return False
-        if any(peer.chief_bye_round == self.number for peer in others):
+        if any(peer.hello.chief_bye_round == self.number for peer in others):
             return now < self._last_departure_at + AFTER_BYE * timeout
-        if all(peer.chief_closed_round == self.number for peer in others):
+        if all(peer.hello.chief_closed_round == self.number for peer in others):
             return now < self._last_departure_at + AFTER_CLOSE * timeout
         # If it died, the leases of members that are not here yet still ran for one timeout.
         return now < max(self._last_departure_at + AFTER_SILENCE * timeout, self._created_at + timeout)
@@ -159,7 +159,7 @@ class Rounds:
     def _is_cold(self, peer: Peer) -> bool:
         """Whether this member is optional and has a new launcher that is not prepared yet: the round would wait for it.
         It joins once it is prepared (see `newcomers`)."""
-        is_new = bool(self._incarnations) and self._incarnations.get(peer.name) != peer.incarnation
+        is_new = bool(self._incarnations) and self._incarnations.get(peer.name) != peer.hello.incarnation
         return is_new and peer.prepared_at is None and self._is_optional(peer)
 
     def _is_optional(self, peer: Peer) -> bool:
@@ -191,7 +191,7 @@ class Rounds:
 
         Its number exceeds those of all copies: launchers that have all been replaced may have copies from storage.
         """
-        incarnations = {peer.name: peer.incarnation for peer in members}
+        incarnations = {peer.name: peer.hello.incarnation for peer in members}
         previous = self._incarnations.items()
         same_launchers = bool(previous) and (incarnations.items() <= previous or previous <= incarnations.items())
         self._incarnations = incarnations
@@ -206,8 +206,8 @@ class Rounds:
 
     def begin_for_member(self, peer: Peer) -> bool:
         """Begin a round for one member, with a number of its own; whether its launcher was there before."""
-        same_launchers = self._incarnations.get(peer.name) == peer.incarnation
-        self._incarnations[peer.name] = peer.incarnation
+        same_launchers = self._incarnations.get(peer.name) == peer.hello.incarnation
+        self._incarnations[peer.name] = peer.hello.incarnation
         self.number += 1
         return same_launchers
 

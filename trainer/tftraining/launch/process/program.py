@@ -213,31 +213,44 @@ class Program:
 
     async def _start(self, deadline: float) -> None:
         self._output.begin_round()
-        self._main_exit = None
-        self.is_idle = False
+        self._main_exit, self.is_idle = None, False
+        try:
+            await self._start_process(deadline)
+        except StartError as error:
+            self.log(f"tftraining: {error}")
+            ended = Exit(error.code, None, (f"tftraining: {error}",), error.kind)
+            asyncio.get_running_loop().call_soon(lambda: self._on_exit(ended))
+
+    async def _start_process(self, deadline: float) -> None:
+        """Start a warm or a plain process, unless the start is aborted; StartError if it cannot be started."""
         try:
             if deadline != math.inf:
                 self.lease.spare(self._warm.pid if self._warm is not None else None)
                 await self.lease.begin(deadline)
         except OSError as error:
-            self._report_start_failure(StartError(f"cannot start the lease watchdog: {error.strerror}", 126, ""))
-            return
-        self._kills, plain = oom.count_kills(), False
+            raise StartError(f"cannot start the lease watchdog: {error.strerror}", 126, "") from error
+        self._kills = oom.count_kills()
         try:
             if self._warm is None:
                 raise WarmStartRefused("spec.launcher.warmStart is false")
-            pid: int | None = await self._warm.fork(self._env, self._abort)
-            self._set_mode("warm")
+            pid = await self._warm.fork(self._env, self._abort)
         except WarmStartRefused as refusal:
-            if self._abort.is_set():
-                return
-            self._set_mode(f"plain: {refusal}")
-            pid, plain = self._spawn(), True
-        if pid is not None:
+            if not self._abort.is_set():
+                await self._start_plain_process(str(refusal))
+            return
+        self._set_mode("warm")
+        self._process = Process(pid, self._reaper, self._report_or_start_plainly)
+        self._warm.release(self.lease.deadline)  # from now on the reaper sees the end of the fork
+
+    async def _start_plain_process(self, why: str) -> None:
+        self._set_mode(f"plain: {why}")
+        env = {**self._env, "PYTHONPATH": hooks.python_path(self._env.get("PYTHONPATH", ""))}
+        try:
+            if long_tf_config.PACKED in env and not imports_sitecustomize(self._command):
+                raise StartError(f"cannot start {self._command[0]}: {tf_config.TOO_LONG}", 126, NOT_FOUND)
+            pid = spawn(self._command, env, self._output.write_fds, deadline=self.lease.deadline)
             self._process = Process(pid, self._reaper, self._report_or_start_plainly)
-        if self._warm is not None and not plain:
-            self._warm.release(self.lease.deadline)  # from now on the reaper sees the end of the fork
-        if plain:
+        finally:
             await self.prepare(self._env)  # for the next start
 
     def _report_or_start_plainly(self, status: int) -> None:
@@ -268,22 +281,6 @@ class Program:
         lines, exception = self._output.lines(), self._output.exception()
         status = status if self._main_exit is None else self._main_exit << 8
         return exit_of(status, lines, oom.has_risen(self._kills, oom.count_kills()), exception)
-
-    def _spawn(self) -> int | None:
-        """The pid of a plain start; None if it fails: that is then reported as the end of a program is."""
-        env = {**self._env, "PYTHONPATH": hooks.python_path(self._env.get("PYTHONPATH", ""))}
-        try:
-            if long_tf_config.PACKED in env and not imports_sitecustomize(self._command):
-                raise StartError(f"cannot start {self._command[0]}: {tf_config.TOO_LONG}", 126, NOT_FOUND)
-            return spawn(self._command, env, self._output.write_fds, deadline=self.lease.deadline)
-        except StartError as error:
-            self._report_start_failure(error)
-            return None
-
-    def _report_start_failure(self, error: StartError) -> None:
-        self.log(f"tftraining: {error}")
-        ended = Exit(error.code, None, (f"tftraining: {error}",), error.kind)
-        asyncio.get_running_loop().call_soon(lambda: self._on_exit(ended))
 
     def _set_mode(self, mode: str) -> None:
         if self._warm is not None and mode not in (self.mode, "warm"):
