@@ -5,6 +5,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import pytest
 import yaml
 
 from tests.control_plane.test_operator_bad_input import set_quota
-from tests.control_plane.test_operator_in_place import IN_PLACE
+from tests.control_plane.test_operator_in_place import IN_PLACE, train
 from tests.control_plane.test_operator_storage import STORAGE
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.chief_launcher import chief_launcher
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.support.control_plane.manifests import REMOVED, changed
 from tftraining_client.__main__ import main
+from tftraining_client.commands.advice import ADVICE
 
 Meet = Callable[[TrainingJob], None]
 CONTAINER = "spec.template.spec.containers.0"
@@ -77,7 +80,10 @@ CASES: dict[str, Case] = {
     ),
     "Suspended": ("Suspended", {"spec.runPolicy.suspend": True}, nothing, {}),
     "Error": ("MaxRestartsExceeded", BARE, ends(1), {}),
-    "StartError": ("MaxRestartsExceeded", BARE, ends(128, "StartError"), {f"{CONTAINER}.command": ["python"]}),
+    **{
+        each: ("MaxRestartsExceeded", BARE, ends(128, each), {f"{CONTAINER}.command": ["python"]})
+        for each in ("StartError", "ContainerCannotRun", "RunContainerError")
+    },
     "FailedByRule": (
         "FailedByRule",
         {"spec.restartPolicy.rules": [{"action": "FailJob", "onExitCodes": [3]}]},
@@ -105,6 +111,33 @@ CASES: dict[str, Case] = {
         ends(128, "StartError", 'exec: "python3": executable file not found in $PATH: unknown'),
         {"spec.restartPolicy.mode": "Recreate"},
     ),
+}
+# By the reason of a warning, what the launchers report and what the user sets; members train on with it.
+OF_WARNINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "NoStep": ({"reason": "NoStep", "message": "worker-1: no step"}, {"spec.runPolicy.stallTimeoutSeconds": 900}),
+    "SlowStart": (
+        {"phase": "Starting", "reason": "SlowStart", "message": "worker-1: no step"},
+        {"spec.runPolicy.startDeadlineSeconds": 900},
+    ),
+    "TrainsAlone": ({"trainsAlone": ["worker-1"]}, {"spec.replicaSpecs.worker.replicas": 1}),
+    "InputNotReproducible": (
+        {"backup": {"on": True, "resumesAt": "Step", "inputNotReproducible": True}},
+        {"spec.launcher.memoryBackup.exactness": "Required"},
+    ),
+}
+# Why no test here follows the advice.
+ELSEWHERE = {
+    "it asks for a change outside the cluster's API: of the program, an image with CUDA, a node, a policy": (
+        *("SyntaxError", "Killed", "NoGPU", "NodeNotReady", "NodeLost", "CreationRefused", "ChangeRefused"),
+    ),
+    "it names a log or a state to read, which no kubelet gives here": (
+        *("Stalled", "InitContainerFailed", "FewerWorkers", "Stopping"),
+    ),
+    "another version of operator, chart or definition takes it away: test_operator_upgrades, test_client's doctor": (
+        *("LegacyKeras", "Forbidden", "SpecUnreadable", "StatusUnreadable", "InvalidSpec"),
+    ),
+    "a fault of the product, to be reported": ("InternalError", "ChildUnreadable"),
+    "the gang has restarted before anybody reads it": ("Evicted", "KeyLost"),
 }
 FAST = ("OOMKilled", "Suspended")
 SLOW = sorted({*CASES} - {*FAST})  # two or three seconds each
@@ -144,18 +177,58 @@ def test_the_reason_goes_when_the_advice_is_followed(
     job = new_job("job", **{path.replace(".", "__"): value for path, value in changes.items()})
     meet(job)
     wait_until(lambda: job.status().get("reason") == reason, reason)
+    uid = job.raw()["metadata"]["uid"]
+    commands = follow(job, typed, mend, tmp_path)
+    assert len(commands) == 1, commands
+    assert (job.raw()["metadata"]["uid"] != uid) == ("--replace" in commands[0])
+    wait_until(lambda: len(job.pods()) == 2, "the pods of the job")
+    wait_until(lambda: job.status().get("reason") == "PodsStarting", "it starts")
+
+
+@pytest.mark.slow_fault
+@pytest.mark.usefixtures("garbage_collection")
+@pytest.mark.parametrize("name", OF_WARNINGS)
+def test_the_warning_goes_when_its_advice_is_followed(
+    new_job: NewJob, typed: Callable[..., str], tmp_path: Path, name: str
+) -> None:
+    said, mend = OF_WARNINGS[name]
+    with chief_launcher() as launcher:
+        job = new_job("job", **IN_PLACE)
+        train(job, launcher)
+        launcher.say(**said)
+        wait_until(lambda: warned(job, name), name)
+        if not follow(job, typed, mend, tmp_path):
+            job.patch(changed({}, mend))  # a field that may change while the job runs
+        launcher.say()
+        wait_until(lambda: not warned(job, name), f"no {name}")
+    for path, value in mend.items():
+        assert reduce(lambda found, key: found[key], path.split("."), job.raw()) == value
+    assert "Failed" not in (job.status().get("phase"), job.status().get("reason"))
+
+
+def warned(job: TrainingJob, reason: str) -> bool:
+    conditions = job.status().get("conditions", [])
+    return (reason, "True") in [(each["reason"], each["status"]) for each in conditions]
+
+
+def follow(job: TrainingJob, typed: Callable[..., str], mend: dict[str, Any], folder: Path) -> list[list[str]]:
+    """Run the commands of the advice, on a manifest with the fields that it names; return them."""
     advice = json.loads(typed("explain", "job", "-o", "json"))["try"]
     named = f"{advice} {job.status()['message']}" if "that the message names" in advice else advice
     for path in mend:
         assert path in named or path.rpartition(".")[2] in named, named
-    file = tmp_path / "job.yaml"
+    file = folder / "job.yaml"
     as_it_was = {key: job.raw()[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": {"name": "job"}}
     file.write_text(yaml.safe_dump(changed(as_it_was, mend)))
-    commands = [shlex.split(each) for each in re.findall(r"`tftj ((?:submit|resume|scale) [^`]+)`", advice)]
-    assert len(commands) == 1, advice
-    (command,) = ([{"FILE": str(file), "N": "2"}.get(word, word) for word in each] for each in commands)
-    uid = job.raw()["metadata"]["uid"]
-    typed(*command, *(["--yes"] if "--replace" in command else []))
-    assert (job.raw()["metadata"]["uid"] != uid) == ("--replace" in command)
-    wait_until(lambda: len(job.pods()) == 2, "the pods of the job")
-    wait_until(lambda: job.status().get("reason") == "PodsStarting", "it starts")
+    found = [shlex.split(each) for each in re.findall(r"`tftj ((?:submit|resume|scale) [^`]+)`", advice)]
+    commands = [[{"FILE": str(file), "N": "2"}.get(word, word) for word in each] for each in found]
+    for command in commands:
+        typed(*command, *(["--yes"] if "--replace" in command else []))
+    return commands
+
+
+def test_each_advice_is_followed_or_it_is_said_why_not() -> None:
+    waits = {name for name, text in ADVICE.items() if text.startswith("wait:")}
+    elsewhere = {name for names in ELSEWHERE.values() for name in names}
+    assert {*CASES, *OF_WARNINGS, *waits, *elsewhere} == {*ADVICE}
+    assert not {*CASES, *OF_WARNINGS} & (waits | elsewhere)

@@ -81,13 +81,13 @@ def test_what_a_kubelet_says_of_an_image_is_in_the_status_at_once(new_job: NewJo
     began = time.monotonic()
     told = f"worker-1: container tensorflow: image pull failed (trainer:1): {words}"
     job.wait_for("Starting", reason="PodsNotReady", message=told)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     say("ErrImagePull", words)
     say("ImagePullBackOff", f'Back-off pulling image "trainer:1": ErrImagePull: {words}')
     say("ErrImagePull", words + " either")
     began = time.monotonic()
     job.wait_for("Starting", message=told + " either")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 5
     assert [event[1:] for event in job.events() if event[0] == "Warning"] == [("PodsNotReady", told)]
 
 

@@ -225,13 +225,16 @@ def of_cell(cell: Cell, place: Place, part: int) -> list[Any]:
     """The callbacks of the cell."""
     callbacks = keras.callbacks
     watched = "val_loss" if cell.validation == "each" else "loss"
+    # Members of Keras 3 may name one path: the chief alone writes there.
+    shares = cell.lib == "keras" and max(cell.workers, cell.scaled_to) > 1
+    writer = 0 if shares else place.member
     made = {
         "early-stopping": lambda: callbacks.EarlyStopping(
             watched, min_delta=PLATEAU, patience=2, restore_best_weights=True
         ),
         "reduce-lr": lambda: callbacks.ReduceLROnPlateau(watched, factor=0.5, patience=1, min_delta=PLATEAU, min_lr=0),
         "checkpoint": lambda: callbacks.ModelCheckpoint(
-            str(place.path(f"best-{part}-{place.member}.weights.h5")),
+            str(place.path(f"best-{part}-{writer}.weights.h5")),
             watched,
             save_best_only=True,
             save_weights_only=True,
@@ -239,7 +242,7 @@ def of_cell(cell: Cell, place: Place, part: int) -> list[Any]:
         "csv": lambda: callbacks.CSVLogger(str(place.path(f"rows-{part}.csv"))),
         "csv-append": lambda: callbacks.CSVLogger(str(place.path(f"rows-more-{part}.csv")), append=True),
         "lr": lambda: callbacks.LearningRateScheduler(_falling),
-        "tensorboard": lambda: callbacks.TensorBoard(str(place.path(f"board-{part}-{place.member}")), update_freq=5),
+        "tensorboard": lambda: callbacks.TensorBoard(str(place.path(f"board-{part}-{writer}")), update_freq=5),
         "own": Own,
         "own-state": OwnWithState,
     }

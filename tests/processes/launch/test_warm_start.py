@@ -193,7 +193,7 @@ async def test_a_start_waits_for_the_warmup_and_kill_does_not(lab: Lab) -> None:
     began = time.monotonic()
     await program.kill()
     await starting
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 1.0, "the warmup lasts for a second and more from here"
     assert (program.pid, lab.exits) == (None, [])
     assert (await lab.go(program)).lines == ("ran",)
     assert program.mode == "warm"
