@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from testbed.cluster import Cluster
+from tests.support.client.false_alarms import false_alarms
 from tests.support.cluster.training import Training
 from tests.support.repository import REPOSITORY
 
@@ -42,3 +43,6 @@ def test_two_workers_train_on_the_batches_of_one_service(
     result = json.loads((directory / training.name / "result.json").read_text())
     assert result["resumed_from"] >= 3, result
     assert result["accuracy"] > 0.85, result
+    assert false_alarms(training.log("worker-0") + training.log("worker-1")) == []
+    told = [each["type"] for each in training.status()["conditions"] if each["status"] == "True"]
+    assert not {"NoProgress", "TrainsAlone", "ResumedTrainingDiffers"} & {*told}, told

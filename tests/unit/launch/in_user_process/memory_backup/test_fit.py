@@ -263,6 +263,35 @@ def test_all_go_on_where_the_chief_says(begin: Begin) -> None:
 
 
 @pytest.mark.parametrize(
+    ("of_copy", "kind", "told"),
+    [
+        (
+            {"workers": 3, "globalBatch": 24},
+            Kind(STEP, digest="digest", shared_out="files are"),
+            "files are, and the number of workers is another one: the rest of the epoch has some examples twice, and "
+            "others not at all",
+        ),
+        (
+            {"globalBatch": 16},
+            Kind(STEP, digest="another"),
+            "the input differs from that before the restart: the rest of the training sees it in another order",
+        ),
+    ],
+)
+def test_it_says_what_of_the_training_is_drawn_anew(
+    begin: Begin,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    of_copy: dict[str, int],
+    kind: Kind,
+    told: str,
+) -> None:
+    monkeypatch.setattr(fit, "examples_in_a_step", lambda dataset, replicas: 16)
+    begin(copy={**PLACE, **of_copy}, kind=kind)
+    assert capsys.readouterr().err.count(f"tftraining: {told}\n") == 2
+
+
+@pytest.mark.parametrize(
     ("one", "other", "both"),
     [
         ({"saved": 33}, {}, {}),  # a backup in the storage that is newer

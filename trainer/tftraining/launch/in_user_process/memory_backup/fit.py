@@ -228,7 +228,7 @@ class Session:
     def _place(self, head: Mapping[str, Any]) -> Place | None:
         """Where this `fit` resumes from a copy or a backup with this head; None if it cannot."""
         place, then = from_head(head)
-        self._differs = ""
+        self._differs, self._rest = "", "training sees it in another order"
         if self._steps and place.batch >= self._steps and then.steps == self._steps:
             return None
         if self._kind.at == EPOCH:
@@ -242,6 +242,7 @@ class Session:
             place = replace(place, made=place.made + (readers or 0))
         elif place.batch and self._kind.shared_out:
             self._differs = f"{self._kind.shared_out}, and the number of workers is another one"
+            self._rest = "epoch has some examples twice, and others not at all"
         if self._differs and self._settings.required and place.batch:
             return None
         now = Split(self._backup.workers, self._steps, self._examples)
@@ -326,7 +327,7 @@ class Session:
         self._began = float(head.get("began") or 0.0)
         if self._differs:
             self.copier.report.tell(resumesAt=DRAWN_ANEW, resumesAtReason=self._differs)
-            log(f"{self._differs}: the rest of the training sees it in another order")
+            log(f"{self._differs}: the rest of the {self._rest}")
         if head.get("trainable") not in (None, len(self._model.trainable_variables)):
             self._tell_anew("the choice of the trainable variables", "others were trained before the restart")
         self._checks = Checks(epoch, batch, self._counted(), self._steps, self._epochs())
@@ -334,6 +335,7 @@ class Session:
     _has_chosen = False
     _place_in_input = (0, 0)
     _differs = ""  # why the input is another than that of the copy
+    _rest = ""  # what of the training it concerns, and how
 
     def _take_stored(self) -> None:
         """Where Keras has restored a backup: take what was stored with it. Two collectives, of all members."""
