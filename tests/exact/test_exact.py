@@ -67,6 +67,7 @@ GANGS_3 = [  # of Keras 3
     Cell(lib="keras", workers=2, scaled_to=3, input="shuffled", callbacks=("csv",), epochs=3, kills=(Kill(1, 7),)),
 ]
 NEW_PODS = [
+    Cell(workers=2, shape="two-fits", backup=False, kills=(Kill(3, 4, member=1, what=POD),)),
     Cell(workers=2, steps=40, kills=(Kill(1, 27, what=DRAIN),)),
     Cell(
         lib="keras",

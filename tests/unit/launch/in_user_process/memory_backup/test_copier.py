@@ -197,6 +197,15 @@ def test_a_copy_that_is_being_fetched_is_waited_for(begin: Begin, tmp_path: Path
     later.join()
 
 
+def test_a_later_training_of_the_process_does_not_wait_for_it_again(begin: Begin, log: list[str]) -> None:
+    begin().train(4)
+    first = begin(2, restore=[1, 4], source="Peer", fetching=True).train(6)
+    assert first.step == 10 and (1, 4) not in held(first.directory)
+    begun = time.monotonic()
+    assert begin(2, restore=[1, 4], source="Peer", fetching=True).copier.resumed is None
+    assert time.monotonic() - begun < 60 and log == []
+
+
 @pytest.mark.parametrize("fails", [True, False])
 def test_a_copy_that_does_not_come_is_not_restored(
     begin: Begin, tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch, fails: bool

@@ -23,6 +23,7 @@ from .variable_values import Unsupported
 
 _OFF = interval.LARGEST + 1  # the vote against any further copy
 FETCH_SECONDS = 660.0  # for the launcher to fetch the copy from another member: it gives up earlier
+_awaited: set[tuple[str, int, int]] = set()  # the copies for which this process has waited
 
 
 class CopiedState(Protocol):
@@ -140,7 +141,11 @@ class Copier:
         return copy.head.get("identity") != self.identity and copy.head.get("program") == program
 
     def _fetched(self, number: int, step: int) -> bool:
-        """Wait for the copy from another member: as late as possible, for the launcher fetches it all the while."""
+        """Wait for the copy from another member: as late as possible, for the launcher fetches it all the while. Once a
+        process: behind the first training its own copies may have taken that one's place."""
+        if (name := (self._settings.directory, number, step)) in _awaited:
+            return True
+        _awaited.add(name)
         fetched = copy_file.wait_for(self._settings.directory, number, step, FETCH_SECONDS)
         if not fetched:
             self._log(f"the copy of step {step} could not be fetched from another member")
