@@ -235,14 +235,8 @@ def _settings(raw: Mapping[str, Any], gang: Gang, cluster: Mapping[str, tuple[st
         spec_updates_file=_path(raw.get("orders")),
         gpus=int(raw.get("gpus") or 0),  # older operators do not send it
         memory_backup=decode(MemoryBackupSettings, dict(raw.get("memoryBackup") or {}), "memoryBackup."),
-        keras=_keras(raw.get("keras", legacy_keras.LEGACY)),  # older operators do not send it
+        keras=_one_of(*legacy_keras.KINDS)(raw.get("keras", legacy_keras.LEGACY), "keras"),  # unset by older operators
     )
-
-
-def _keras(kind: object) -> str:
-    if kind not in legacy_keras.KINDS:
-        raise ValueError(f"keras {kind!r} is none of {', '.join(legacy_keras.KINDS)}")
-    return str(kind)
 
 
 def _path(value: object) -> Path | None:
