@@ -304,10 +304,10 @@ class Api:
     async def _headers(self, given: dict[str, str]) -> CIMultiDict[str]:
         """With the name of this program, and the credentials, which are renewed here if they end."""
         credentials = await self._transport.configuration.auth_settings()
-        found = CIMultiDict(given | USER_AGENT)
-        found.extend({each["key"]: each["value"] for each in credentials.values() if each["value"]})
-        found.extend(self._own_headers)
-        return found
+        headers = CIMultiDict(given | USER_AGENT)
+        headers.extend({each["key"]: each["value"] for each in credentials.values() if each["value"]})
+        headers.extend(self._own_headers)
+        return headers
 
 
 async def connect() -> Api:

@@ -40,13 +40,13 @@ def with_unpacking(init: Manifest, spec: JobSpec) -> Manifest:
     return {
         **init,
         "command": [*init["command"], "--code", DIRECTORY, *_arguments(spec, spec.code)],
-        "resources": {part: _more(asked) for part, asked in init["resources"].items()},
+        "resources": {part: _more(amounts) for part, amounts in init["resources"].items()},
         "volumeMounts": [*init["volumeMounts"], *mounts],
     }
 
 
-def _more(asked: Manifest) -> Manifest:
-    return {**asked, **({"memory": MEMORY} if "memory" in asked else {})}
+def _more(amounts: Manifest) -> Manifest:
+    return {**amounts, **({"memory": MEMORY} if "memory" in amounts else {})}
 
 
 def _source_mount(spec: JobSpec, code: Code) -> list[Manifest]:

@@ -65,13 +65,13 @@ def init_container(spec: JobSpec, image: str, own: Manifest) -> Manifest:
 def copying_container(spec: JobSpec, image: str, own: Manifest) -> Manifest:
     """The init container that copies the launcher. `image` is the operator's; `own` is the pod spec of the user's
     template."""
-    asked = _resources_of(own)
+    amounts = _resources_of(own)
     return {
         "name": INIT_CONTAINER,
         "image": spec.launcher.image or image,
         "command": ["python3", "-m", "tftraining.launch.install", LAUNCHER_DIRECTORY],
         "securityContext": container_security({"readOnlyRootFilesystem": True}, own.get("securityContext") or {}),
-        "resources": {"requests": asked, "limits": dict(asked)} if asked else {},
+        "resources": {"requests": amounts, "limits": dict(amounts)} if amounts else {},
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [{"name": LAUNCHER_VOLUME, "mountPath": LAUNCHER_DIRECTORY}],
     }
@@ -90,11 +90,11 @@ def volumes(job: Job, backup_size: int | None) -> list[Manifest]:
     memory, of that many bytes."""
     name = secret_name(job.key.name, job.uid)
     key = {"secretName": name, "defaultMode": 0o440, "items": [{"key": KEY, "path": KEY}]}
-    told = {"path": spec_updates.FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_ORDERS}']"}}
+    item = {"path": spec_updates.FILE, "fieldRef": {"fieldPath": f"metadata.annotations['{ANNOTATION_ORDERS}']"}}
     return [
         {"name": LAUNCHER_VOLUME, "emptyDir": {}},
         {"name": KEY_VOLUME, "secret": key},
-        {"name": spec_updates.VOLUME, "downwardAPI": {"items": [told]}},
+        {"name": spec_updates.VOLUME, "downwardAPI": {"items": [item]}},
         *memory_backup.volumes(backup_size),
     ]
 
@@ -147,7 +147,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         "proven": job.status.proven,
         **memory_backup.settings(job.status, spec, replica, container),
         **code.settings(spec.code),
-        **({} if (told := keras.in_manifests(job.status)) is None else {"keras": told}),
+        **({} if (kind := keras.in_manifests(job.status)) is None else {"keras": kind}),
     }
     # Escaped: the kubelet would expand a $( in a path as a variable.
     return {"name": "TFTRAINING_LAUNCHER", "value": json.dumps(settings).replace("$(", "$$(")}
@@ -156,8 +156,8 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
 def gpus_of(container: Manifest) -> int:
     """The number of GPUs that the container requests, of all vendors; Kubernetes requires equal limits and requests."""
     resources = container.get("resources") or {}
-    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
-    return sum(int(str(amount)) for name, amount in asked.items() if name.endswith("/gpu") and str(amount).isdecimal())
+    amounts = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return sum(int(str(each)) for name, each in amounts.items() if name.endswith("/gpu") and str(each).isdecimal())
 
 
 def _size(job: Job, spec: JobSpec) -> Manifest:
@@ -186,11 +186,11 @@ def ledger(restarts: Restarts) -> Manifest:
 def _rules(spec: JobSpec) -> list[Manifest]:
     """The rules without reasons that launchers never report, because the most rules that a job may have must fit into
     one variable (128 KiB on Linux). A rule with only such reasons gets NO_REASON, which never matches."""
-    found: list[Manifest] = msgspec.to_builtins(spec.restart_policy.rules)
-    for rule in found:
-        if asked := rule.get("onReasons"):
-            rule["onReasons"] = [each for each in asked if each in REASONS] or [NO_REASON]
-    return found
+    rules: list[Manifest] = msgspec.to_builtins(spec.restart_policy.rules)
+    for rule in rules:
+        if reasons := rule.get("onReasons"):
+            rule["onReasons"] = [each for each in reasons if each in REASONS] or [NO_REASON]
+    return rules
 
 
 def _probe(path: str, period: int, timeout: int, failures: int) -> Manifest:

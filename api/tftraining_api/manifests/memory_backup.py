@@ -20,9 +20,9 @@ def settings(status: Status, spec: JobSpec, replica: Replica, container: Manifes
     """The fields of the launcher's settings; none for a replica that makes no steps."""
     if not replica.traits.makes_steps:
         return {}
-    asked, size = spec.launcher.memory_backup, size_limit(status, spec, replica, container)
+    backup, size = spec.launcher.memory_backup, size_limit(status, spec, replica, container)
     fields = {
-        **{key_of(name): getattr(asked, name, None) for name in names(MemoryBackupSettings)},
+        **{key_of(name): getattr(backup, name, None) for name in names(MemoryBackupSettings)},
         "sizeLimit": size,
         "memoryLimit": memory_limit(container),
         "directory": None if size is None else MEMORY_DIRECTORY,
@@ -33,21 +33,21 @@ def settings(status: Status, spec: JobSpec, replica: Replica, container: Manifes
 
 def why_off(status: Status, spec: JobSpec, container: Manifest) -> str:
     """Why a job that asks for backups in memory gets none; "" if it gets them, or does not ask."""
-    asked = spec.launcher.memory_backup
-    if asked.mode == "Off":
+    backup = spec.launcher.memory_backup
+    if backup.mode == "Off":
         return ""
     if status.no_more_backups:
         return status.no_more_backups
-    return NO_LIMIT if asked.size_limit is None and memory_limit(container) is None else ""
+    return NO_LIMIT if backup.size_limit is None and memory_limit(container) is None else ""
 
 
 def size_limit(status: Status, spec: JobSpec, replica: Replica, container: Manifest) -> int | None:
     """The size of the volume in bytes; None for a pod without the volume."""
-    asked = spec.launcher.memory_backup
-    if asked.mode == "Off" or not replica.traits.makes_steps or why_off(status, spec, container):
+    backup = spec.launcher.memory_backup
+    if backup.mode == "Off" or not replica.traits.makes_steps or why_off(status, spec, container):
         return None
-    if asked.size_limit is not None:
-        return in_bytes(asked.size_limit)
+    if backup.size_limit is not None:
+        return in_bytes(backup.size_limit)
     return ((memory_limit(container) or 0) + 1) // 2
 
 

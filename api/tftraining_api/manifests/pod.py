@@ -102,8 +102,8 @@ def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     }
     if spec.in_place:
         ours[ANNOTATION_ORDERS] = spec_updates.annotation(spec)
-    if (told := keras.in_manifests(job.status)) is not None:
-        ours[ANNOTATION_KERAS] = told
+    if (kind := keras.in_manifests(job.status)) is not None:
+        ours[ANNOTATION_KERAS] = kind
     annotations = {**(own.get("annotations") or {}), **group.annotations, **queue.annotations, **ours}
     return {**metadata, "annotations": annotations}
 

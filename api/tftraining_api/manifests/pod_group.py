@@ -26,18 +26,18 @@ class GangMetadata(NamedTuple):
 
 def pod_group(job: Job, spec: JobSpec, group: PodGroup) -> Manifest:
     """The PodGroup. Unset fields are null, so that a patch removes them from an existing group."""
-    asked: Manifest = {"minMember": group.min_available or spec.placed_together}
+    fields: Manifest = {"minMember": group.min_available or spec.placed_together}
     if group.api_version == COSCHEDULING:
-        asked["scheduleTimeoutSeconds"] = group.timeout_seconds
+        fields["scheduleTimeoutSeconds"] = group.timeout_seconds
     else:
         scheduling = spec.run_policy.scheduling
-        asked["queue"] = group.queue
-        asked["priorityClassName"] = scheduling.priority_class_name if scheduling else None
+        fields["queue"] = group.queue
+        fields["priorityClassName"] = scheduling.priority_class_name if scheduling else None
     return {
         "apiVersion": group.api_version,
         "kind": "PodGroup",
         "metadata": child_metadata(job, auxiliary_object_name(job.key.name, job.uid), {}),
-        "spec": asked,
+        "spec": fields,
     }
 
 

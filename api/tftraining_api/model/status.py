@@ -235,9 +235,9 @@ class Status(Frozen, frozen=True):
     def no_more_backups(self) -> str | None:
         """Why later pods make no backups in memory. The condition has the reason too: the API server drops
         `memory_backup_off` if its definition of the resource is older than the field."""
-        told = self.condition(MEMORY_BACKUP)
-        if told is not None and told.reason in (OOM_KILLED, RESUMED_TRAINING_DIFFERS):
-            return told.message
+        condition = self.condition(MEMORY_BACKUP)
+        if condition is not None and condition.reason in (OOM_KILLED, RESUMED_TRAINING_DIFFERS):
+            return condition.message
         return self.memory_backup_off
 
     @property

@@ -25,12 +25,12 @@ def exempt(environment: Mapping[str, str], worker_address: str | None) -> dict[s
         return {}
     if not (own := domains(_hosts(environment.get("TF_CONFIG", ""), worker_address))):
         return {}
-    told = {}
+    variables = {}
     for name, instead in EXEMPTIONS.items():
         users = environment.get(name, environment.get(instead, environment.get("NO_PROXY", "")))
         entries = [entry for entry in users.split(",") if entry.strip()]
-        told[name] = ",".join([*entries, *(each for each in own if each not in entries)])
-    return told
+        variables[name] = ",".join([*entries, *(each for each in own if each not in entries)])
+    return variables
 
 
 def domains(hosts: Iterable[str]) -> list[str]:

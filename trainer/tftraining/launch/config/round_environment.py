@@ -21,16 +21,16 @@ def of_round(settings: Settings, runs: Sequence[Sequence[int]], full: int, own: 
     """
     workers = [index for first, last in runs for index in range(first, last + 1)]
     size = len(workers) + len(settings.cluster.get(CHIEF, ()))
-    told = {SIZE: str(size), FULL_SIZE: str(full), "TF_CONFIG": own}
+    variables = {SIZE: str(size), FULL_SIZE: str(full), "TF_CONFIG": own}
     known = settings.cluster.get(WORKER, ())
     if workers == list(range(len(known))):
-        return told
+        return variables
     addresses = [_address(settings, known, index) for index in workers]
     role, _, index = settings.gang.me.rpartition("-")
     task = workers.index(int(index)) if role == WORKER else int(index)
     others = {name: list(value) for name, value in settings.cluster.items() if name != WORKER}
     cluster = {**others, WORKER: addresses} if addresses else others
-    return {**told, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": role, "index": task}})}
+    return {**variables, "TF_CONFIG": json.dumps({"cluster": cluster, "task": {"type": role, "index": task}})}
 
 
 def _address(settings: Settings, known: Sequence[str], index: int) -> str:

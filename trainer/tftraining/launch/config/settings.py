@@ -152,12 +152,12 @@ class JobKey:
 def with_tf_config(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment, with TF_CONFIG built here if the operator left it out because it is long: the operator then
     gives each role's count and its pattern of addresses. SettingsError if those are wrong."""
-    told = _object(environment, VARIABLE) if VARIABLE in environment else {}
-    if told.get("cluster") is None:
+    fields = _object(environment, VARIABLE) if VARIABLE in environment else {}
+    if fields.get("cluster") is None:
         return dict(environment)
     try:
-        cluster = tuple((role, int(count), str(address)) for role, (count, address) in told["cluster"].items())
-        return {**environment, NAME: text(cluster, str(told["task"]["type"]), int(told["task"]["index"]))}
+        cluster = tuple((role, int(count), str(address)) for role, (count, address) in fields["cluster"].items())
+        return {**environment, NAME: text(cluster, str(fields["task"]["type"]), int(fields["task"]["index"]))}
     except (KeyError, TypeError, ValueError, AttributeError):
         raise SettingsError(f"{VARIABLE}: cluster: {{role: [count, address]}} and task: {{type, index}}") from None
 
@@ -165,8 +165,8 @@ def with_tf_config(environment: Mapping[str, str]) -> dict[str, str]:
 def with_code_path(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment with the directory of spec.code first in PYTHONPATH, before that of the image. SettingsError if
     the settings are no object."""
-    told = _object(environment, VARIABLE) if VARIABLE in environment else {}
-    paths = [str(told.get("code") or ""), environment.get("PYTHONPATH", "")]
+    fields = _object(environment, VARIABLE) if VARIABLE in environment else {}
+    paths = [str(fields.get("code") or ""), environment.get("PYTHONPATH", "")]
     return {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))} if paths[0] else dict(environment)
 
 
