@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tftraining.launch.process.helpers import HelperError, Helpers
+from tftraining.launch.process.helpers import HelperError, run_helper
 from tftraining.launch.process.reaper import Reaper
 from tftraining.launch.process.session import kill_children
 
@@ -28,7 +28,7 @@ def python(code: str) -> list[str]:
 
 
 async def test_the_output_is_the_result(reaper: Reaper) -> None:
-    assert await Helpers(reaper).run(python("print('{}')"), os.environ, 30) == "{}"
+    assert await run_helper(reaper, python("print('{}')"), os.environ, 30) == "{}"
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,14 @@ async def test_the_output_is_the_result(reaper: Reaper) -> None:
 )
 async def test_a_failure_is_told_by_its_last_line(reaper: Reaper, command: list[str], problem: str) -> None:
     with pytest.raises(HelperError, match=f"^{problem}$"):
-        await Helpers(reaper).run(command, os.environ, 30)
+        await run_helper(reaper, command, os.environ, 30)
 
 
 async def test_a_helper_that_hangs_is_killed(reaper: Reaper, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     code = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    helpers = Helpers(reaper)
     with pytest.raises(HelperError, match="no answer within 1 s"):
-        await helpers.run(python(code), os.environ, 1)
+        await run_helper(reaper, python(code), os.environ, 1)
     await reaper.wait_for_exit(10)
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
@@ -56,7 +55,7 @@ async def test_a_helper_that_hangs_is_killed(reaper: Reaper, tmp_path: Path) -> 
 
 async def test_the_end_of_a_program_spares_it(reaper: Reaper) -> None:
     helper = asyncio.ensure_future(
-        Helpers(reaper).run(python("import time; time.sleep(0.5); print('ok')"), os.environ, 30)
+        run_helper(reaper, python("import time; time.sleep(0.5); print('ok')"), os.environ, 30)
     )
     await asyncio.sleep(0.1)
     assert kill_children(reaper) == set()

@@ -24,40 +24,32 @@ class HelperError(Exception):
     """The process did not start, did not end in time, or failed; the message is one line."""
 
 
-class Helpers:
-    """The helpers that run. Use it in the event loop's thread, once the reaper is installed."""
-
-    def __init__(self, reaper: Reaper) -> None:
-        self._reaper = reaper
-
-    async def run(self, command: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
-        """The standard output of the command; HelperError if it fails or takes longer than `seconds`."""
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            try:
-                status = await self._run(command, env, (out.fileno(), err.fileno()), seconds)
-            except StartError as error:
-                raise HelperError(str(error)) from error
-            except asyncio.TimeoutError:
-                raise HelperError(f"no answer within {seconds:g} s") from None
-            if status != 0:
-                lines = _text(err).split("\n")
-                raise HelperError(lines[-1] or f"{command[0]} ended with the status {status}")
-            return _text(out)
-
-    async def _run(
-        self, command: Sequence[str], env: Mapping[str, str], outputs: tuple[int, int], seconds: float
-    ) -> int:
-        """The status of waitpid(2)."""
-        ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        pid = spawn(command, env, outputs)
-        self._reaper.spared.add(pid)
-        self._reaper.watch(pid, lambda status: None if ended.done() else ended.set_result(status))
+async def run_helper(reaper: Reaper, command: Sequence[str], env: Mapping[str, str], seconds: float) -> str:
+    """The standard output of the command; HelperError if it fails or takes longer than `seconds`."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
-            return await wait_for(ended, seconds)
-        finally:
-            if not ended.done() or ended.cancelled():
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(pid, signal.SIGKILL)
+            status = await _run(reaper, spawn(command, env, (out.fileno(), err.fileno())), seconds)
+        except StartError as error:
+            raise HelperError(str(error)) from error
+        except asyncio.TimeoutError:
+            raise HelperError(f"no answer within {seconds:g} s") from None
+        if status != 0:
+            lines = _text(err).split("\n")
+            raise HelperError(lines[-1] or f"{command[0]} ended with the status {status}")
+        return _text(out)
+
+
+async def _run(reaper: Reaper, pid: int, seconds: float) -> int:
+    """The status of waitpid(2)."""
+    ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    reaper.spared.add(pid)
+    reaper.watch(pid, lambda status: None if ended.done() else ended.set_result(status))
+    try:
+        return await wait_for(ended, seconds)
+    finally:
+        if not ended.done() or ended.cancelled():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
 
 
 def _text(file: BinaryIO) -> str:

@@ -18,7 +18,7 @@ from tftraining.launch.in_user_process import hooks, long_tf_config, stack_dump
 from tftraining.launch.in_user_process.shared import tf_config
 from tftraining.launch.in_user_process.shared.python_command import imports_sitecustomize
 from tftraining.launch.process import oom, progress_reader
-from tftraining.launch.process.helpers import Helpers
+from tftraining.launch.process.helpers import run_helper
 from tftraining.launch.process.lease import Lease
 from tftraining.launch.process.leftovers import Leftovers, OwnPlaces
 from tftraining.launch.process.output import Output
@@ -62,7 +62,6 @@ class Program:
         spared = self._reaper.spared
         self._warm = WarmStarts(command, self._output.write_fds, self._output.log, spared) if warm else None
         self.lease = Lease(self._reaper)
-        self._helpers = Helpers(self._reaper)
         self._leftovers = Leftovers(own, self._output.log)
         self.is_idle = True  # no process of the program runs
         self._starting: asyncio.Future[None] | None = None
@@ -106,7 +105,7 @@ class Program:
         """The standard output of a process that is no part of the program; HelperError if it fails or takes longer than
         `seconds`."""
         self._reaper.install()
-        return await self._helpers.run(command, env, seconds)
+        return await run_helper(self._reaper, command, env, seconds)
 
     def pause_warmup(self, wanted: bool) -> None:
         """Pause the warming if `wanted`, else continue it."""

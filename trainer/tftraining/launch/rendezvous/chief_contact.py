@@ -48,12 +48,8 @@ class ChiefContact:
         """The age of the last echo."""
         return now - self._echoed_at
 
-    def record_welcome(self, sent_at: float) -> None:
-        """Begin a lease: the chief has answered the hello that was sent at this time."""
-        self._echoed_at = sent_at
-
     def record_echo(self, sent_at: float) -> None:
-        """Renew the lease: the chief has answered the heartbeat that was sent at this time."""
+        """Begin or renew the lease: the chief has answered the hello or heartbeat that was sent at this time."""
         self._echoed_at = max(self._echoed_at, sent_at)
 
     def record_loss(self) -> None:

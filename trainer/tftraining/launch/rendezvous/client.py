@@ -161,7 +161,7 @@ class RendezvousClient:
 
     def _join(self, channel: Channel, welcome: Frame, sent_at: float) -> None:
         """Take the chief's answer to the hello that was sent at `sent_at`."""
-        self.chief.record_welcome(sent_at)
+        self.chief.record_echo(sent_at)
         self.control.latest_round, self.control.ledger = int(welcome["round"]), Ledger.from_json(welcome["ledger"])
         self.chief.start_deadline = float(welcome.get("startDeadline", self.chief.start_deadline))
         self.control.channel, self._joined = channel, True

@@ -25,12 +25,11 @@ from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.in_user_process import legacy_keras
-from tftraining.launch.process.main_thread_end import MainThreadEnd
-from tftraining.launch.process.process_state import StuckDetector
 from tftraining.launch.process.program import Program
-from tftraining.launch.progress import Snapshot, has_reports, to_frame
+from tftraining.launch.progress import has_reports, to_frame
 from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
+from tftraining.launch.rendezvous.program_watch import ProgramWatch
 from tftraining.launch.rendezvous.protocol import Channel, Frame, ProtocolError
 from tftraining.launch.wait_for import wait_for
 
@@ -62,10 +61,8 @@ class ProgramControl:
         self.channel: Channel | None = None  # to the chief's launcher, while it is connected
         self._evaluator_grace = settings.policy.evaluator_grace_seconds
         self._has_ended = asyncio.Event()  # the program of this round
-        self._stuck_detector = StuckDetector()
-        self._main_thread_end = MainThreadEnd(settings.policy.termination_grace_seconds)
+        self._watch = ProgramWatch(settings, program)
         self._starts, self._has_reported = Starts(), False  # of the program in this pod
-        self._sees_no_gpu = False  # TensorFlow sees none of the GPUs that the container requests
 
     def keep_finished_fits(self, digest: str, variables: Mapping[str, str]) -> None:
         """Add `variables` to the program's environment in rounds whose members all have the same `digest`.
@@ -156,7 +153,7 @@ class ProgramControl:
         self.ledger = Ledger.from_json(order["ledger"])
         self.state, self.started_at, self.exit, self.stopped_at = "running", time.monotonic(), None, None
         self._has_ended.clear()
-        self._main_thread_end = MainThreadEnd(self.settings.policy.termination_grace_seconds)
+        self._watch.begin_round()
         deadline = self._chief.lease_deadline if self.settings.in_gang else math.inf
         await self.program.start(self._round_environment(number, order), self._report_exit, deadline)
         self.send_heartbeat(time.monotonic())
@@ -222,16 +219,10 @@ class ProgramControl:
 
     def send_heartbeat(self, now: float) -> None:
         """Send the state of the program."""
-        pid, mode, snapshot = self.program.pid, self.program.mode, self.program.snapshot()
-        stuck, progress = self._stuck_detector.stuck_seconds(pid, now), to_frame(snapshot, now)
-        self._check_gpus()
-        if self.state == "running":
-            self._check_main_thread(snapshot, now)
-        prepared, no_gpu = self.program.is_prepared, self._sees_no_gpu
-        state: Frame = {"mode": mode, "pid": pid, "stuck": stuck, "prepared": prepared, "noGpu": no_gpu}
-        state["lingers"] = self._main_thread_end.lingers
-        state |= self._backup_field()
-        self.send(type="beat", t=now, round=self.round, progress=progress, **state)
+        program, snapshot = self.program, self.program.snapshot()
+        state: Frame = {"mode": program.mode, "pid": program.pid, "prepared": program.is_prepared}
+        state |= self._watch.look(snapshot, now, is_running=self.state == "running") | self._backup_field()
+        self.send(type="beat", t=now, round=self.round, progress=to_frame(snapshot, now), **state)
 
     def send_exit(self) -> None:
         """Report how this round's program ended, if it ended by itself."""
@@ -252,31 +243,6 @@ class ProgramControl:
             self._record_start(program_exit)
             self.state, self.exit = "done", program_exit
             self.send_exit()
-
-    def _check_main_thread(self, snapshot: Snapshot, now: float) -> None:
-        """End a program that has failed, but for a thread that keeps it alive; a program that only serves others may
-        do so on."""
-        gang, lingered = self.settings.gang, self._main_thread_end.lingers
-        over = self._main_thread_end.is_over(snapshot, now) and not only_serves(gang.me, gang, snapshot)
-        if over and self.program.pid is not None:
-            self.program.log("tftraining: the program has failed, and its process does not end: ending it")
-            self.program.end_as_its_main_thread(snapshot.main_exit or 1)
-        elif self._main_thread_end.lingers and not lingered:
-            how = "failed" if snapshot.main_exit else "finished"
-            self.program.log(f"tftraining: the program has {how}; a thread of it still runs")
-
-    def _check_gpus(self) -> None:
-        """Check whether TensorFlow sees none of the GPUs that the container requests. The previous round's answer
-        counts until this round's program reports."""
-        requested, seen = self.settings.gpus, self.program.gpu_count
-        if not requested or seen is None:
-            return
-        if not seen and not self._sees_no_gpu:
-            self.program.log(
-                f"tftraining: NoGPU: the container requests GPUs ({requested}), but TensorFlow sees none and trains on "
-                "the CPU: install NVIDIA's CUDA libraries in the image"
-            )
-        self._sees_no_gpu = not seen
 
     # The end of the program.
 
