@@ -95,6 +95,7 @@ class Pod(Frozen, frozen=True):
 
     * `version` is its resourceVersion. `replica` is None for the cleanup pod. `template_hash` is JobSpec.fingerprint of
       the spec from which the pod was created.
+    * `preparing`: the kubelet still prepares the pod's volumes and network.
     * `waiting` is why a container does not start, or what is wrong with a node that is not ready (`node_not_ready`).
       `unprepared` is why its volumes or network are not ready, if known.
     * `any_container_running` includes side-cars beside a program that has ended.
@@ -351,7 +352,8 @@ def parse_pod(raw: Manifest) -> Pod | None:
     known = meta["name"].endswith(pod_name("", replica, successor)) if replica else role == CLEANUP
     if not known or not re.fullmatch(ATTEMPT, attempt):
         return None
-    container = _main_container(status, CLEANUP if replica is None else CONTAINER)
+    name, containers = CLEANUP if replica is None else CONTAINER, status.get("containerStatuses") or []
+    container: Manifest = next((each for each in containers if each.get("name") == name), {})
     state = container.get("state") or {}
     # An init container that is a side-car ends with the pod, so its exit code does not explain the pod's failure.
     init = ("", "") if "terminated" in state else _failed_init(status)
@@ -377,22 +379,20 @@ def parse_pod(raw: Manifest) -> Pod | None:
         unremoved_since=_unremoved_since(meta),
         node_silent_since=_node_silent_since(status),
         disruption=_disruption(status, state),
-        disrupted_at=_disrupted_at(status),
+        disrupted_at=_changed_at(_disruption_target(status)),
         running="running" in state,
         ready="running" in state and bool(container.get("ready")),
         exit=_exit(state.get("terminated")),
         waiting=_waiting(status, labels)[:LONGEST_MESSAGE],
         waiting_containers=tuple(who for who, each in _containers(status) if "waiting" in (each.get("state") or {})),
-        preparing=_preparing(status),
+        preparing=bool(_condition(status, "PodReadyToStartContainers", "False")),
         queued=QUEUE_LABELS[0] in labels,
         queue_group=labels.get(QUEUE_GROUP, ""),
-        quota_taken=TERMINATION_TARGET in _true_conditions(status),
+        quota_taken=bool(_condition(status, TERMINATION_TARGET)),
         successor=successor,
-        gated=_unscheduled_condition(status).get("reason") == GATED,
-        scheduled_at=_scheduled_at(status),
-        any_container_running=any(
-            "running" in (each.get("state") or {}) for each in status.get("containerStatuses") or ()
-        ),
+        gated=_condition(status, "PodScheduled", "False").get("reason") == GATED,
+        scheduled_at=_changed_at(_condition(status, "PodScheduled")),
+        any_container_running=any("running" in (each.get("state") or {}) for each in containers),
     )
 
 
@@ -435,16 +435,8 @@ def _node_silent_since(status: Manifest) -> datetime | None:
 
     The node controller changes only the status of the Ready condition; an unmet readiness gate sets a reason too.
     """
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    ready, containers = conditions.get("Ready") or {}, conditions.get("ContainersReady") or {}
-    if (ready.get("status"), containers.get("status")) != ("False", "True") or ready.get("reason"):
-        return None
-    return parse_time(ready["lastTransitionTime"]) if ready.get("lastTransitionTime") else None
-
-
-def _main_container(status: Manifest, name: str) -> Manifest:
-    containers: list[Manifest] = status.get("containerStatuses") or []
-    return next((each for each in containers if each.get("name") == name), {})
+    ready = _condition(status, "Ready", "False")
+    return None if ready.get("reason") or not _condition(status, "ContainersReady") else _changed_at(ready)
 
 
 def _exit(terminated: Manifest | None) -> ContainerExit | None:
@@ -462,19 +454,28 @@ def _exit(terminated: Manifest | None) -> ContainerExit | None:
     )
 
 
-def _true_conditions(status: Manifest) -> dict[str, Manifest]:
-    """The conditions that are True, by type."""
-    return {each.get("type", ""): each for each in status.get("conditions") or () if each.get("status") == "True"}
+def _condition(status: Manifest, kind: str, value: str = "True") -> Manifest:
+    """The condition of this type, if it has this value; else an empty one."""
+    conditions: list[Manifest] = status.get("conditions") or []
+    for each in conditions:  # quickly: thousands of pods are parsed at once
+        if each.get("type") == kind:
+            return each if each.get("status") == value else {}
+    return {}
 
 
-def _disruption_target(status: Manifest) -> Manifest | None:
-    true = _true_conditions(status)
-    return true.get(DISRUPTION_TARGET) or true.get(TERMINATION_TARGET)
+def _changed_at(condition: Manifest) -> datetime | None:
+    """Since when the condition holds; None for an empty one, and if that is unknown."""
+    return parse_time(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else None
+
+
+def _disruption_target(status: Manifest) -> Manifest:
+    """The condition that announces the pod's end; empty if its end is not announced."""
+    return _condition(status, DISRUPTION_TARGET) or _condition(status, TERMINATION_TARGET)
 
 
 def _disruption(status: Manifest, state: Manifest) -> str:
     """Why the cluster, not the program, ended the pod; "" if it did not."""
-    if (condition := _disruption_target(status)) is not None:
+    if condition := _disruption_target(status):
         return str(condition.get("reason") or "DisruptionTarget")[:LONGEST_REASON]
     reason = str(status.get("reason", ""))
     if reason in DISRUPTION_REASONS or reason.startswith(OUT_OF_RESOURCE_PREFIX):
@@ -485,22 +486,8 @@ def _disruption(status: Manifest, state: Manifest) -> str:
 
 def _kueue_message(status: Manifest) -> str:
     """Kueue's message about why it has taken the pod's quota back."""
-    condition = _disruption_target(status) or {}
-    return str(condition.get("message", "")) if condition.get("type") == TERMINATION_TARGET else ""
-
-
-def _disrupted_at(status: Manifest) -> datetime | None:
-    """When the pod's end was announced; None also if the status has no condition for it, but only a reason."""
     condition = _disruption_target(status)
-    return parse_time(condition["lastTransitionTime"]) if condition and condition.get("lastTransitionTime") else None
-
-
-def _scheduled_at(status: Manifest) -> datetime | None:
-    """When the pod was scheduled."""
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            return parse_time(condition["lastTransitionTime"]) if condition.get("lastTransitionTime") else None
-    return None
+    return str(condition.get("message", "")) if condition.get("type") == TERMINATION_TARGET else ""
 
 
 def _failed_init(status: Manifest) -> tuple[str, str]:
@@ -520,7 +507,7 @@ def _waiting(status: Manifest, labels: Manifest) -> str:
 
     The training container comes before side-cars: a pod whose side-car cannot start may still train.
     """
-    if unplaced := _unscheduled_condition(status):
+    if unplaced := _condition(status, "PodScheduled", "False"):
         if unplaced.get("reason") == GATED:
             return _gated_message(labels)
         return f"{UNSCHEDULABLE}{unplaced.get('message') or unplaced.get('reason', '')}"
@@ -534,13 +521,6 @@ def _containers(status: Manifest) -> list[tuple[str, Manifest]]:
     own_first = sorted(containers, key=lambda each: each.get("name") != CONTAINER)
     named = [(f"init container {each.get('name')}", each) for each in inits]
     return named + [(f"container {each.get('name')}", each) for each in own_first]
-
-
-def _unscheduled_condition(status: Manifest) -> Manifest:
-    """The condition that says why the pod has no node; empty if it has one, or no scheduler has tried yet."""
-    conditions: list[Manifest] = status.get("conditions") or []
-    found = (each for each in conditions if (each.get("type"), each.get("status")) == ("PodScheduled", "False"))
-    return next(found, {})
 
 
 def _gated_message(labels: Manifest) -> str:
@@ -564,9 +544,3 @@ def _waiting_reason(container: Manifest) -> str:
 def pull_failure(image: str, words: str) -> str:
     """The message about an image that cannot be pulled, with the kubelet's words."""
     return f"{PULL_FAILED} ({image}): {words}" if words else f"{PULL_FAILED} ({image})"
-
-
-def _preparing(status: Manifest) -> bool:
-    """Whether the kubelet still prepares the pod's volumes and network."""
-    conditions = status.get("conditions") or ()
-    return any(each.get("type") == "PodReadyToStartContainers" and each.get("status") == "False" for each in conditions)

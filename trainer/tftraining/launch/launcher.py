@@ -17,7 +17,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tftraining.launch.config import round_environment, spec_updates
 from tftraining.launch.config.settings import VARIABLE, JobKey, Settings
@@ -36,10 +35,7 @@ from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.history_file import HistoryFile
-from tftraining.launch.http import metrics, pages
-from tftraining.launch.http.long_polls import LongPolls
-from tftraining.launch.http.revision import RevisionCounter
-from tftraining.launch.http.server import HttpServer, Response
+from tftraining.launch.http.site import Site
 from tftraining.launch.in_user_process import finished_copy, legacy_keras
 from tftraining.launch.in_user_process.hooks import FINISHED
 from tftraining.launch.process import open_files
@@ -83,20 +79,19 @@ class Launcher:
         self._control = self._client.control
         self._finished_copies = finished_copy.list_file(settings.directory, self._scratch, settings.gang.me)
         fields = {"uid": settings.job["uid"], "file": str(self._finished_copies), "launcher": self._control.incarnation}
-        self._control.keep_finished_fits(program_digest(command), {FINISHED: json.dumps(fields)})
+        self._control.finished_fit_digest = program_digest(command)
+        self._control.finished_fit_variables = {FINISHED: json.dumps(fields)}
         self._backups = self._control.backups = self._make_backups(key)
         self._has_verdict = False
         self._spec_updates = SpecUpdates(settings, self._program.log)
         self._rendezvous: RendezvousServer | None = None
         self._history_file: HistoryFile | None = None
-        if settings.is_chief:
-            self._rendezvous = RendezvousServer(self._make_coordinator(), key, self._record_success)
-            history, uid = self._rendezvous.coordinator.history, settings.job["uid"]
-            self._history_file = HistoryFile(settings.directory, uid, history, self._program.log)
-        pages = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status, "/metrics": self._metrics}
-        self._revisions = RevisionCounter(self._control.incarnation, self._watched_fields)
-        waits, short = {"/status": LongPolls(self._revisions.current)}, {"/status": self._status_summary}
-        self._http_server = HttpServer(pages, waits, short)
+        coordinator = self._make_coordinator() if settings.is_chief else None
+        if coordinator is not None:
+            self._rendezvous = RendezvousServer(coordinator, key, self._record_success)
+            uid, log = settings.job["uid"], self._program.log
+            self._history_file = HistoryFile(settings.directory, uid, coordinator.history, log)
+        self._site = Site(settings, self._control, coordinator)
         self._stop_requested = asyncio.Event()
         if settings.is_chief and "://" in (place := environment.get("TFTRAINING_DIR", "")):
             self._program.log(f"tftraining: {place} is a bucket: {NOT_IN_A_BUCKET}")
@@ -128,14 +123,14 @@ class Launcher:
         await self._write_termination_message(result)
         if self._history_file is not None:
             await self._history_file.close()
-        await self._http_server.close()
+        await self._site.server.close()
         await self._program.close()
         return self._exit_code(result)
 
     async def _run_until_result(self) -> Result:
         """The job's verdict, or an empty one after SIGTERM or SIGINT; OSError if a port stays in use."""
         host = self._settings.host
-        await self._bind("status", partial(self._http_server.open, host), self._settings.status_port)
+        await self._bind("status", partial(self._site.server.open, host), self._settings.status_port)
         if self._success.only_chief:  # its look takes a while: meanwhile the program's interpreter imports TensorFlow
             await self._program.prepare(self._environment)
         if (earlier_result := await self._read_success()) is not None:
@@ -310,7 +305,7 @@ class Launcher:
 
     async def _write_termination_message(self, result: Result) -> None:
         path = self._settings.termination_message
-        status = self._status_fields()
+        status = self._site.summary()
         fields = {name: value for name, value in status.items() if name in REPORTED_FIELDS}
         if (last := (status.get("backup") or {}).get("lastStep")) is not None:
             fields["lastBackup"] = last
@@ -333,41 +328,6 @@ class Launcher:
         if result.verdict == FAILED:
             return exit_code(result.exit) if result.member == self._settings.gang.me else 1
         return TERMINATED_EXIT_CODE if self._stop_requested.is_set() or result.reason == UNCLEAN else 1
-
-    # The pages.
-
-    def _healthz(self) -> Response:
-        return Response(200, "ok\n")
-
-    def _readyz(self) -> Response:
-        warning = pages.why_not_training(self._control, self._settings, time.monotonic())
-        return Response(503, f"{warning}\n") if warning else Response(200, "training\n")
-
-    def _status(self) -> Response:
-        fields = pages.member_status(self._control, self._settings)
-        if self._rendezvous is not None:
-            fields |= pages.gang_status(self._rendezvous.coordinator, time.monotonic())
-        return self._json_response(fields)
-
-    def _status_summary(self) -> Response:
-        return self._json_response(self._status_fields())
-
-    def _json_response(self, fields: dict[str, Any]) -> Response:
-        fields["revision"] = self._revisions.current()
-        return Response(200, json.dumps(fields, separators=(",", ":")) + "\n", "application/json")
-
-    def _watched_fields(self) -> dict[str, Any]:
-        coordinator = self._rendezvous.coordinator if self._rendezvous is not None else None
-        return pages.watched_fields(self._control, self._settings, coordinator)
-
-    def _metrics(self) -> Response:
-        return Response(200, metrics.metrics(self._settings, self._status_fields()), "text/plain; version=0.0.4")
-
-    def _status_fields(self) -> dict[str, Any]:
-        own = pages.member_status(self._control, self._settings)
-        if self._rendezvous is None:
-            return own
-        return {**own, **pages.gang_summary(self._rendezvous.coordinator)}
 
 
 def program_digest(command: Sequence[str]) -> str:

@@ -80,7 +80,6 @@ class Reaper:
     """Create it in the event loop's thread; call `install` before the first child starts."""
 
     def __init__(self) -> None:
-        self.subreaper = False
         self.spared: set[int] = set()  # children that are no processes of the program, and outlive it
         self._watchers: dict[int, Callable[[int], None]] = {}
         self._unclaimed: OrderedDict[int, int] = OrderedDict()
@@ -90,7 +89,7 @@ class Reaper:
         """Adopt orphans from now on, and watch for the end of every child."""
         if self._changed is None:
             self._changed = asyncio.Event()
-            self.subreaper = prctl(PR_SET_CHILD_SUBREAPER, 1) or os.getpid() == 1
+            prctl(PR_SET_CHILD_SUBREAPER, 1)
             asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
 
     def uninstall(self) -> None:

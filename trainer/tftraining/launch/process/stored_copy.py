@@ -8,17 +8,16 @@ meanwhile goes when the directory is used again after FORGOTTEN_SECONDS.
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from tftraining.launch.in_user_process.memory_backup import copy_file
 from tftraining.launch.process.copy_files import IncomingCopy, Name, OutgoingCopy
 
 PLACE = ".tftraining-memory"
 FORGOTTEN_SECONDS = 30 * 86_400.0
-_NAME = re.compile(r"copy-(\d{1,18})-(\d{1,18})")
 _INCOMPLETE = "new"
 
 
@@ -32,8 +31,7 @@ class StoredCopy:
     def find(self) -> Name | None:
         """Round and step of the newest complete copy; None without one. OSError if the storage cannot be read."""
         with contextlib.suppress(FileNotFoundError):
-            found = [_NAME.fullmatch(path.name) for path in self._own.iterdir()]
-            return max(((int(each[1]), int(each[2])) for each in found if each), default=None)
+            return max(copy_file.complete(str(self._own)), default=None)
         return None
 
     def save(self, store: Path, name: Name, abandoned: threading.Event) -> None:
@@ -42,8 +40,9 @@ class StoredCopy:
         if self.find() == name:
             return
         _transfer(store, self._own, name, abandoned, durable=True)
-        for path in self._others(name):
-            path.unlink(missing_ok=True)
+        for path in self._own.iterdir():
+            if path.name != copy_file.name_of(*name):
+                path.unlink(missing_ok=True)
         self._remove_forgotten()
 
     def load(self, store: Path, name: Name, abandoned: threading.Event) -> None:
@@ -61,10 +60,6 @@ class StoredCopy:
         _remove(self._own)
         with contextlib.suppress(OSError):
             self._place.rmdir()  # unless another job has a copy there
-
-    def _others(self, name: Name) -> Iterator[Path]:
-        kept = f"copy-{name[0]}-{name[1]}"
-        yield from (path for path in self._own.iterdir() if path.name != kept)
 
     def _remove_forgotten(self) -> None:
         """Remove copies of other jobs that are too old to be resumed from. A directory's time is that of its copy."""

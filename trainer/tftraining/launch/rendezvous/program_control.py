@@ -53,8 +53,9 @@ class ProgramControl:
         self.stopped_at: float | None = None  # when this launcher stopped the program of the last round
         self.exit: Exit | None = None
         self.result: Result | None = None
-        self.finished_fit_digest = ""
-        self._finished_fit_variables: dict[str, str] = {}
+        # The variables of rounds whose members all have the same digest: the programs agree on the end of `fit` by
+        # collectives, which hang if one program takes no part.
+        self.finished_fit_digest, self.finished_fit_variables = "", dict[str, str]()
         self.backups: BackupControl | None = None  # None: this member makes no backups in memory
         self._environment = dict(environment)
         self._chief = chief
@@ -63,17 +64,6 @@ class ProgramControl:
         self._has_ended = asyncio.Event()  # the program of this round
         self._watch = ProgramWatch(settings, program)
         self._starts, self._has_reported = Starts(), False  # of the program in this pod
-
-    def keep_finished_fits(self, digest: str, variables: Mapping[str, str]) -> None:
-        """Add `variables` to the program's environment in rounds whose members all have the same `digest`.
-
-        The programs agree on the end of `fit` by collectives, which hang if one program takes no part.
-        """
-        self.finished_fit_digest, self._finished_fit_variables = digest, dict(variables)
-
-    def memory_copies(self) -> list[list[int]] | None:
-        """The backups in memory, which change only while the program runs; None if this member makes none."""
-        return None if self.backups is None else self.backups.copies()
 
     def order_copy(self, order: Frame) -> None:
         """Let the program of this round make a backup in memory at the end of the ordered step."""
@@ -159,7 +149,7 @@ class ProgramControl:
         self.send_heartbeat(time.monotonic())
 
     def _round_environment(self, number: int, order: Frame) -> dict[str, str]:
-        finished = self._finished_fit_variables if order.get("keepsFits") else {}
+        finished = self.finished_fit_variables if order.get("keepsFits") else {}
         agreed = {**finished, **self._memory_variables(order)}
         gang = self._gang_variables(order)
         environment = {**self._environment, **agreed, **gang, "TFTRAINING_ROUND": str(number)}
@@ -191,7 +181,7 @@ class ProgramControl:
         if self.backups is not None:
             await self.backups.remove_suspects(suspects)
         self.state = "ready"
-        self.send(type="ready", round=number, **{HELD: self.memory_copies()})
+        self.send(type="ready", round=number, **{HELD: None if self.backups is None else self.backups.copies()})
 
     def accept_queued_result(self, orders: asyncio.Queue[Frame]) -> None:
         """After the connection has ended, accept only a result among the orders still queued."""

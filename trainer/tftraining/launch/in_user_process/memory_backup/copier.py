@@ -60,8 +60,8 @@ class CopiedState(Protocol):
 class Copier:
     """The copies of one training of this process, one of `members`. `sums` and `totals`: over all of them, collectives.
 
-    The order of the calls: `use` or `cannot`, `agree`, and if `agreed`: `find`, `choose`, `take` if that says so, and
-    `begin`; after each batch `due` and `asked`, and then `copy` or `answer`; `end`.
+    The order of the calls: `use`, or set `why_not`; `agree`, and if `agreed`: `find`, `choose`, `take` if that says so,
+    and `begin`; after each batch `due` and `asked`, and then `copy` or `answer`; `end`.
     """
 
     def __init__(
@@ -92,10 +92,6 @@ class Copier:
         self.restored_in = 0.0
 
     # The begin.
-
-    def cannot(self, why: str) -> None:
-        """Say why this member can make no copies."""
-        self.why_not = why
 
     def use(self, state: CopiedState, identity: str) -> None:
         """Set the state, and the identity of the training: equal for all members, and after a restart."""
@@ -220,12 +216,9 @@ class Copier:
         if round(self.sums([float(not self.why_not)])[0]) != self._members:
             self.end(self.why_not or OTHER_MEMBER)
         elif self._slots is not None and not self._slots.reserved():
-            self._reserve_beside()
-
-    def _reserve_beside(self) -> None:
-        """Reserve the memory of the files beside the training; the first copy waits for it."""
-        self._reserving = threading.Thread(target=self._reserve, name="tftraining-memory", daemon=True)
-        self._reserving.start()
+            # Beside the training; the first copy waits for it.
+            self._reserving = threading.Thread(target=self._reserve, name="tftraining-memory", daemon=True)
+            self._reserving.start()
 
     def _judge(self) -> None:
         """Look whether there is memory for two copies."""

@@ -30,11 +30,15 @@ _NAME = re.compile(r"copy-(\d{1,18})-(\d{1,18})")
 
 def held(directory: str) -> list[tuple[int, int]]:
     """Round and step of every complete copy, the oldest first; none if the directory cannot be read."""
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return []
-    return sorted((int(found[1]), int(found[2])) for name in names if (found := _NAME.fullmatch(name)))
+    with contextlib.suppress(OSError):
+        return complete(directory)
+    return []
+
+
+def complete(directory: str) -> list[tuple[int, int]]:
+    """The same; OSError if the directory cannot be read."""
+    found = (_NAME.fullmatch(name) for name in os.listdir(directory))
+    return sorted((int(each[1]), int(each[2])) for each in found if each)
 
 
 def name_of(number: int, step: int) -> str:

@@ -113,7 +113,7 @@ class Session:
         """Decide where a restart resumes, before callbacks begin: a collective of all members."""
         kind, why_not = self._look()
         if why_not:
-            self.copier.cannot(why_not)
+            self.copier.why_not = why_not
         not_at_step, anew = self.copier.agree([float(kind.at == EPOCH), float(kind.at == DRAWN_ANEW)])
         if not self.copier.agreed:
             return self.copier.report.tell_storage(self.copier.why_not, self.copier.not_stored)

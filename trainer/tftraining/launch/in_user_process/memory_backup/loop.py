@@ -38,7 +38,7 @@ class Loop:
             found = call_site.identity(caller, state.signature(), program_digest())
             why = "" if found else call_site.objection(caller) or "another MemoryBackup looks the same"
         if why or state is None:
-            self._copier.cannot(why)
+            self._copier.why_not = why
         else:
             self._copier.use(state, found)
 
