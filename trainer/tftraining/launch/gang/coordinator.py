@@ -115,7 +115,7 @@ class Coordinator:
         steps were made or restored before. Step 0 means that training has only begun."""
         self.rounds.has_stepped = self.rounds.has_stepped or int(frame.get("step") or 0) > 0
         if last_round:  # an older launcher sends no "left"
-            self.rounds.record_departure(now - float(frame.get("left") or 0.0))
+            self.rounds.earlier.record_departure(now - float(frame.get("left") or 0.0))
         if self.rounds.learn_number(last_round) and frame.get("down") is not None:
             self.last_incident = self._attribution.attribute_chief_loss(float(frame["down"]), frame.get("step"), now)
 

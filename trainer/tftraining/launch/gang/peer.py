@@ -100,14 +100,9 @@ class Peer:
 
     def record_start(self, number: int, now: float) -> None:
         """Note the start of its program in round `number`."""
-        self.round = number
-        self.state = "running"
-        self.started_at = now
-        self.stuck_seconds = 0.0
-        self.progress = Snapshot()
-        self.backup = None
-        self.exit = None
-        self.is_spoilt = self.lingers = False
+        self.state, self.round, self.started_at = "running", number, now
+        self.progress, self.backup, self.exit = Snapshot(), None, None
+        self.stuck_seconds, self.is_spoilt, self.lingers = 0.0, False, False
 
     def record_heartbeat(self, frame: Mapping[str, Any], now: float) -> None:
         """Take a heartbeat; TypeError or ValueError if the frame is invalid."""

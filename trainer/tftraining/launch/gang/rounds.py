@@ -6,9 +6,8 @@ only rise. So there are never two rounds at once, whatever frames are lost, late
 
 from __future__ import annotations
 
-import math
-
 from tftraining.launch.gang import quorum
+from tftraining.launch.gang.earlier_rounds import EarlierRounds
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.memory_backups import (
     common_resumption,
@@ -20,17 +19,13 @@ from tftraining.launch.gang.peer import Peer
 from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, carry_over, has_reports, is_silent
 from tftraining.launch.roles import traits_of
 
-# How long programs of an earlier chief's launcher may run after the last member has left it, in member timeouts.
-AFTER_BYE = 1.0  # it said goodbye to a member: the leases of the others end
-AFTER_CLOSE = 1.5  # all others saw their connection end: it drops them after one timeout, and checks six times in one
-AFTER_SILENCE = 3.0  # it may have been stopped for almost one timeout, and have granted leases of almost one more
 WARMUP_PAUSE_SECONDS = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
 COPY_PROGRESS_SECONDS = 10.0  # seconds of training that make a newer backup in memory progress
 FIRST_STEP_WAIT_SECONDS = 2.0  # seconds to wait for the other members' first steps after the first one
 
 
 class Rounds:
-    """The rounds since this launcher of the chief began, at `now`, and what members have told it of earlier ones."""
+    """The rounds since this launcher of the chief began, at `now`; `earlier` are those before."""
 
     def __init__(self, membership: Membership, now: float) -> None:
         self._membership = membership
@@ -40,8 +35,7 @@ class Rounds:
         self.has_stepped = membership.job.has_stepped  # some round made a step
         self.resized = False  # the gang has changed since the last round
         self._previous_progress = Snapshot()  # the progress of the last round
-        self._created_at = now
-        self._last_departure_at = -math.inf  # when a member last left an earlier launcher of the chief
+        self.earlier = EarlierRounds(membership, now)
         self._gathering_since = now  # when the gang began to gather
         self._not_before = 0.0
         self.wait = 0.0  # the back-off of the last round, seconds
@@ -99,36 +93,13 @@ class Rounds:
         self.number = max(self.number, number)
         return is_news
 
-    def record_departure(self, at: float) -> None:
-        """Note when a member that knows of earlier rounds left its chief's launcher."""
-        self._last_departure_at = max(self._last_departure_at, at)
-
     def next_members(self, now: float) -> list[Peer]:
         """The members of the next round; empty if it cannot start now. The cheapest questions come first: each of
         thousands of members that join asks them."""
         if self.running or now < self._not_before or self._is_blocked(self.lease_cutoff(now)):
             return []
-        return [] if self._earlier_round_may_run(now) else self._select_members(now)
-
-    def _earlier_round_may_run(self, now: float) -> bool:
-        """Whether a launcher unknown to us, the chief's earlier one or a lost member's, may still run the last round.
-
-        It cannot if all others were in that round and the chief's launcher said goodbye to them. Otherwise enough time
-        must pass since the last of them left it: while it hears one of them, it may go on.
-        """
-        if not self.number or self._incarnations:
-            return False
-        timeout = self._membership.policy.member_timeout_seconds
-        chief = self._membership.chief
-        others = [peer for name, peer in self._membership.gang.items() if name != chief]
-        if all(peer.hello.chief_bye_round == self.number for peer in others):
-            return False
-        if any(peer.hello.chief_bye_round == self.number for peer in others):
-            return now < self._last_departure_at + AFTER_BYE * timeout
-        if all(peer.hello.chief_closed_round == self.number for peer in others):
-            return now < self._last_departure_at + AFTER_CLOSE * timeout
-        # If it died, the leases of members that are not here yet still ran for one timeout.
-        return now < max(self._last_departure_at + AFTER_SILENCE * timeout, self._created_at + timeout)
+        is_first = not self._incarnations
+        return [] if is_first and self.earlier.may_run(self.number, now) else self._select_members(now)
 
     def lease_cutoff(self, now: float) -> float:
         """The time since which a member must have been heard, else its lease has ended."""
