@@ -49,7 +49,7 @@ def is_beside(call: Call) -> bool:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     """A gang that trains in calm for some heartbeats; then the program of worker 1 exits with 1."""
     place = tmp_path_factory.mktemp("gang")
-    with LocalGang(place, {"worker": 2}, "--epochs", "1000", "--steps", "1000", memberTimeoutSeconds=3.0) as gang:
+    with LocalGang(place, {"worker": 2}, "--epochs", "1000", "--steps", "1000", memberTimeoutSeconds=6.0) as gang:
         for name in gang.names:
             gang.wrappers[name] = [sys.executable, recorder.__file__, str(place / f"calls-{name}")]
         gang.start()
