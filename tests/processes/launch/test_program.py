@@ -152,6 +152,7 @@ async def test_a_start_ends_the_program_of_the_last_round(harness: Harness, tmp_
     await harness.start(program)
     assert not alive(first)
     assert program.pid not in (None, first)
+    assert harness.exits == [], "the end of the first is not that of the second"
 
 
 async def test_the_program_dies_with_its_launcher(tmp_path: Path) -> None:

@@ -104,3 +104,16 @@ async def test_a_cancelled_wait_kills_no_process_of_the_next_program(turns: int)
     finally:
         waiter.uninstall()
         reaper.prctl(reaper.PR_SET_CHILD_SUBREAPER, 0)
+
+
+async def test_a_process_is_spared_until_it_has_ended(child: int) -> None:
+    """Then another process may get its pid, one of the program."""
+    ends = reaper.Reaper()
+    ends.install()
+    try:
+        ends.spared.add(child)
+        os.kill(child, signal.SIGKILL)
+        await ends.wait_for_exit(10)
+        assert ends.spared == set()
+    finally:
+        ends.uninstall()
