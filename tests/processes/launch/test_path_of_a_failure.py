@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 
@@ -12,7 +13,7 @@ from tests.support.calls import Call, because_of, files, first_row_not_reached, 
 from tests.support.launchers.gang import LocalGang
 
 # What goes on all the time, beside the failure.
-BESIDE = ("_send_heartbeats", "_apply_spec_updates", "_tick_repeatedly", "_serve", "_run")
+BESIDE = re.compile(r"HttpServer|StreamForwarder|.*\._(send_heartbeats|apply_spec_updates|tick_repeatedly)$")
 # The files that a failure crosses: those with functions that run because of it. And the functions on the stack from the
 # end of the process to the frame, and from the frame to the order.
 TO_STOP, TO_NEXT_ROUND, ALTOGETHER, ON_THE_PAGE = 27, 20, 32, 6
@@ -29,7 +30,7 @@ class Recorded:
         calls = sorted(call for each in members.values() for call in each)
         calm = [call for call in calls if started < call.at < ended]
         since = [call for call in calls if call.at >= ended]
-        self.calls = [call for call in since if not is_beside(call)]
+        self.calls = [call for call in since if not BESIDE.match(call.hands[0])]
         self.path = because_of(self.calls, calm)
         self.page = because_of([call for call in since if call.hands[0] == "HttpServer._serve"], calm)
 
@@ -40,14 +41,9 @@ class Recorded:
         return [call for call in self.path if since < call.at <= last.at]
 
 
-def is_beside(call: Call) -> bool:
-    first = call.hands[0]
-    return first.startswith(("HttpServer", "StreamForwarder")) or first.endswith(BESIDE[:3])
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
-    """A gang that trains in calm for some heartbeats; then the program of worker 1 exits with 1."""
+    """A gang that trains in calm for some heartbeats; then the program of worker 1 raises an exception."""
     place = tmp_path_factory.mktemp("gang")
     with LocalGang(place, {"worker": 2}, "--epochs", "1000", "--steps", "1000", memberTimeoutSeconds=6.0) as gang:
         for name in gang.names:
