@@ -68,6 +68,7 @@ GANGS_3 = [  # of Keras 3
 ]
 NEW_PODS = [
     Cell(workers=2, shape="two-fits", backup=False, kills=(Kill(3, 4, member=1, what=POD),)),
+    Cell(workers=2, input="options", model="metric", kills=(Kill(2, 3, member=1, what=POD), Kill(2, 6))),
     Cell(workers=2, steps=40, kills=(Kill(1, 27, what=DRAIN),)),
     Cell(
         lib="keras",

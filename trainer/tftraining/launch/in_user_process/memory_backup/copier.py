@@ -8,6 +8,7 @@ alike, or their collectives hang: what decides whether `sums` is called is equal
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +155,7 @@ class Copier:
         if all restore the copy, and None if none does.
         """
         exponent = found.exponent if newer and found is not None else 0
-        own = self._settings.source == SOURCE or (found is not None and found.head.get("workers") == 1 == self._members)
+        own = found is not None and self._has_made(found)
         told = self.sums([float(each) for each in (found is not None, newer, number, exponent, own)])
         if round(told[0]) != self._members or not round(told[1]):
             return None
@@ -162,6 +163,17 @@ class Copier:
         self._own, self._all_own = own, same and round(told[4]) == self._members
         self.schedule.exponent = round(told[3] / told[1])  # one member or all of them have told it
         return round(told[2] / told[1])
+
+    def _has_made(self, found: copy_file.Copy) -> bool:
+        """Whether the values of the copy are this member's: one that it fetched in an earlier round lies in its own
+        memory, too."""
+        made = self._settings.source == SOURCE and found.head.get("maker", self._maker) == self._maker
+        return made or found.head.get("workers") == 1 == self._members
+
+    @property
+    def _maker(self) -> str:
+        """Who makes copies here: the name of their directory has those of the job and the member."""
+        return os.path.basename(self._settings.directory)
 
     def take(self, found: copy_file.Copy) -> None:
         """Restore the copy. Its errors end the program: the state is half restored, and the others have theirs."""
@@ -316,7 +328,8 @@ class Copier:
             views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
         self._state.copy_to(views)
         told = {"identity": self.identity, "workers": self._members, "step": step, "exponent": self.schedule.exponent}
-        self._slots.commit(self._settings.round, step, {**where, **told, "time": time.time()})
+        told |= {"maker": self._maker, "time": time.time()}
+        self._slots.commit(self._settings.round, step, {**where, **told})
         self._newest = step
 
     def _tell_copy(self, step: int, begin: float) -> None:
