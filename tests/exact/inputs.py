@@ -110,7 +110,7 @@ def datasets(cell: Cell, directory: Path) -> dict[str, Any]:
         "cache-before": lambda: plain.cache().shuffle(count, seed=3).batch(BATCH),
         "cache-behind": lambda: plain.shuffle(count, seed=3).cache().batch(BATCH),
         "cache-behind-unseeded": lambda: plain.shuffle(count).cache().batch(BATCH),
-        "cache-file": lambda: plain.cache(str(directory / f"cache-{os.environ['TFTRAINING_ROUND']}")).batch(BATCH),
+        "cache-file": lambda: plain.cache(str(directory / f"cache-{os.getpid()}")).batch(BATCH),
         "parallel-map": lambda: plain.map(_stateless, num_parallel_calls=AUTO).batch(BATCH).prefetch(AUTO),
         "stateless-map": lambda: plain.map(_stateless).batch(BATCH),
         "random-map": lambda: plain.map(_noisy).batch(BATCH),

@@ -121,7 +121,9 @@ def _optimizer(cell: Cell) -> Any:
     if cell.model == "schedule":
         return adam(keras.optimizers.schedules.PolynomialDecay(0.02, cell.epochs * cell.steps, 0.001))
     if cell.model == "ema":
-        return adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=7)
+        # Keras 3 overwrites within a condition, which a replica may not do (docs/keras3.md).
+        overwrites = cell.lib != "keras" or not (cell.strategy or max(cell.workers, cell.scaled_to) > 1)
+        return adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=7 if overwrites else None)
     if cell.model == "loss-scale":
         scaling = keras.optimizers if cell.lib == "keras" else keras.mixed_precision
         return scaling.LossScaleOptimizer(adam(0.01), initial_scale=64.0, dynamic_growth_steps=5)
