@@ -86,7 +86,7 @@ def _read(path: str, wanted: str | None, doing: str, notify: Notify) -> tuple[Js
         raise UserError(f"{path}: found no {kind}, only {', '.join(_kinds(documents))}")
     if others := _kinds([each for each in documents if each not in jobs and not is_config_map(each)]):
         notify(f"{path}: {doing} only the {kind}; skipped: {', '.join(others)}")
-    return _checked(path, _chosen(path, jobs, wanted)), documents
+    return _checked(path, _choose(path, jobs, wanted)), documents
 
 
 def _kinds(documents: list[Json]) -> list[str]:
@@ -125,7 +125,7 @@ def _name(job: Json) -> str:
     return str(metadata.get("name")) if isinstance(metadata, dict) else "?"
 
 
-def _chosen(path: str, jobs: list[Json], wanted: str | None) -> Json:
+def _choose(path: str, jobs: list[Json], wanted: str | None) -> Json:
     named = [job for job in jobs if wanted in (None, _name(job))]
     if len(named) == 1:
         return named[0]

@@ -146,7 +146,7 @@ def _check_size(directory: Path | str, entries: Iterable[Entry]) -> None:
     sizes = {str(each.path): each.size for each in entries}
     if sum(sizes.values()) > UNPACKED_LIMIT:
         raise UserError(
-            f"{directory}: more than {UNPACKED_LIMIT >> 20} MiB of files; the largest: {named(largest(sizes))}: "
+            f"{directory}: more than {UNPACKED_LIMIT >> 20} MiB of files; the largest: {file_list(largest(sizes))}: "
             f"{REMEDY}"
         )
 
@@ -156,7 +156,7 @@ def largest(sizes: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(sizes.items(), key=lambda each: -each[1])[:3])
 
 
-def named(files: Iterable[tuple[str, int]]) -> str:
+def file_list(files: Iterable[tuple[str, int]]) -> str:
     """Files with their sizes, for a message."""
     return ", ".join(f"{path} ({mebibytes(size)})" for path, size in files)
 

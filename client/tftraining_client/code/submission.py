@@ -7,7 +7,7 @@ from typing import Any
 
 from tftraining_api.manifests.code import KEY
 from tftraining_api.model.names import LABEL_JOB
-from tftraining_client.code.package import REMEDY, Package, mebibytes, named
+from tftraining_client.code.package import REMEDY, Package, file_list, mebibytes
 from tftraining_client.errors import UserError
 
 Manifest = dict[str, Any]
@@ -46,7 +46,7 @@ def with_upload(job: Mapping[str, Any], package: Package) -> Manifest:
         raise UserError(
             f"the code has {mebibytes(len(package.data))} as an archive, a ConfigMap at most {LIMIT >> 10} KiB: a "
             f"larger one goes into a volume that the pods share (spec.storage), {why}; the largest files: "
-            f"{named(package.largest)}: {REMEDY}, or use --git URL@SHA, or an image with the program"
+            f"{file_list(package.largest)}: {REMEDY}, or use --git URL@SHA, or an image with the program"
         )
     name = _name(job)
     path = f"{storage.get('directory') or name}/{DIRECTORY}/{name}.{package.digest.removeprefix('sha256:')}.tar.gz"

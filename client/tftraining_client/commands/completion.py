@@ -38,7 +38,7 @@ def job_names(connecting: dict[str, Any], incomplete: str) -> list[str]:
     async def names(client: AsyncClient) -> list[str]:
         return [job.name for job in await client.list()]
 
-    return _asked(connecting, names, incomplete)
+    return _ask(connecting, names, incomplete)
 
 
 def namespaces(connecting: dict[str, Any], incomplete: str) -> list[str]:
@@ -48,7 +48,7 @@ def namespaces(connecting: dict[str, Any], incomplete: str) -> list[str]:
         found, _ = await (await client.connection()).api.list("/api/v1/namespaces", [])
         return [each["metadata"]["name"] for each in found]
 
-    return _asked({**connecting, "namespace": None}, names, incomplete)
+    return _ask({**connecting, "namespace": None}, names, incomplete)
 
 
 def contexts(kubeconfig: str | None, incomplete: str) -> list[str]:
@@ -59,7 +59,7 @@ def contexts(kubeconfig: str | None, incomplete: str) -> list[str]:
         return []
 
 
-def _asked(
+def _ask(
     connecting: dict[str, Any], names: Callable[[AsyncClient], Awaitable[list[str]]], incomplete: str
 ) -> list[str]:
     async def found() -> list[str]:

@@ -44,7 +44,7 @@ async def _upload(client: AsyncClient, source: str, target: Remote) -> int:
         copied = plan(source, entries, place(source, entries[0].kind, top + slash, found.kind))
         with shown("copy") as progress:
             await files.upload(copied, progress)
-        return _told(copied, files.left_out, f"{target.job}:{target.path}")
+        return _report(copied, files.left_out, f"{target.job}:{target.path}")
 
 
 async def _download(client: AsyncClient, source: Remote, target: str) -> int:
@@ -56,7 +56,7 @@ async def _download(client: AsyncClient, source: Remote, target: str) -> int:
         copied = plan(top, entries, place(source.path, entries[0].kind, target, kind), FORBIDDEN)
         with shown("copy") as progress:
             await files.download(copied, progress)
-        return _told(copied, files.left_out, target)
+        return _report(copied, files.left_out, target)
 
 
 def _entries(path: str) -> list[Entry]:
@@ -74,7 +74,7 @@ def _check_there(entries: Sequence[Entry], top: str, source: Remote) -> None:
         )
 
 
-def _told(copied: Plan, lost: Sequence[str], target: str) -> int:
+def _report(copied: Plan, lost: Sequence[str], target: str) -> int:
     """Tell what was copied and what was not; the exit code."""
     for each in (*copied.left_out, *lost):
         note(each)

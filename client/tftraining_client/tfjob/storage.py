@@ -39,7 +39,7 @@ def take_storage(
             "restarted training starts over",
         )
         return None, templates
-    chosen = _chosen(shared, templates, asked)
+    chosen = _choose(shared, templates, asked)
     source, path = chosen
     rest = ", ".join(_words(each) for each in shared if each != chosen)
     others = f", and {rest} stays a volume" if rest else ""
@@ -74,7 +74,7 @@ def _mounted(template: Json) -> list[Mounted]:
     return found
 
 
-def _chosen(shared: Sequence[Mounted], templates: Sequence[RoleTemplate], asked: str | None) -> Mounted:
+def _choose(shared: Sequence[Mounted], templates: Sequence[RoleTemplate], asked: str | None) -> Mounted:
     """The volume for the results: the one at the path that the user names, otherwise the only likeliest one."""
     told = ", ".join(_words(each) for each in shared)
     if asked is not None:

@@ -57,18 +57,18 @@ def schema_of(name: str, schema: Json) -> Json | None:
 
 def as_stored(job: Json, schema: Json) -> Json:
     """A copy as the API server stores it: defaults, no nulls, whole floats as integers, no status (a subresource)."""
-    result: Json = _stored(job, schema)
+    result: Json = _as_stored(job, schema)
     result.pop("status", None)
     if not isinstance(result.get("metadata"), dict):
         result["metadata"] = {}
     return result
 
 
-def _stored(value: Any, schema: Json) -> Any:
+def _as_stored(value: Any, schema: Json) -> Any:
     if isinstance(value, dict):
         return _stored_object(value, schema)
     if isinstance(value, list):
-        return [_stored(item, schema.get("items", {})) for item in value]
+        return [_as_stored(item, schema.get("items", {})) for item in value]
     if schema.get("type") == "integer" and isinstance(value, float) and value.is_integer() and abs(value) < INT64:
         return int(value)
     if type(value) is int and abs(value) >= INT64:
@@ -81,7 +81,7 @@ def _stored_object(value: Json, schema: Json) -> Json:
     for name, below in schema.get("properties", {}).items():
         if "default" in below and name not in present:
             present[name] = copy.deepcopy(below["default"])
-    return {name: _stored(item, schema_of(name, schema) or {}) for name, item in present.items()}
+    return {name: _as_stored(item, schema_of(name, schema) or {}) for name, item in present.items()}
 
 
 def structural_problems(job: Json, schema: Json) -> list[Problem]:

@@ -41,7 +41,7 @@ class ChildStore:
 
     def job_of(self, namespace: str, name: str, uid: str) -> Key | None:
         """The job of the object with that name and UID, if it is cached."""
-        key, child = self._known({"namespace": namespace, "name": name})
+        key, child = self._find({"namespace": namespace, "name": name})
         return key if child is not None and child.uid == uid else None
 
     def writers(self, place: StoragePlace) -> list[tuple[Key, Child]]:
@@ -83,11 +83,11 @@ class ChildStore:
         """Take in a new or changed object. Returns the key of its job, and of its job by the labels before; nothing for
         a version that is already known."""
         key, meta = job_of(raw), raw["metadata"]
-        before, old = self._known(meta)
+        before, old = self._find(meta)
         newest = max(self._deleted.get(meta["uid"], -1), old.version if old else -1)
         if newest >= version(raw):
             return set()
-        child, place = self._parsed(raw, old), (meta["namespace"], meta["name"])
+        child, place = self._parse(raw, old), (meta["namespace"], meta["name"])
         if before is not None:
             self._drop(before, meta["name"])
         if old is not None and old.uid != child.uid:
@@ -101,7 +101,7 @@ class ChildStore:
                 index[where].add(place)
         return {key, before or key}
 
-    def _parsed(self, raw: Manifest, old: Child | None) -> Child:
+    def _parse(self, raw: Manifest, old: Child | None) -> Child:
         """The object, with the time at which this operator saw that its node is silent."""
         child = parse_child(raw)
         if child.pod is None or child.pod.node_silent_since is None:
@@ -120,14 +120,14 @@ class ChildStore:
         self._deleted[uid] = deleted_at
         if len(self._deleted) > REMEMBERED:
             self._deleted.popitem(last=False)
-        key, known = self._known({"namespace": namespace, "name": name})
+        key, known = self._find({"namespace": namespace, "name": name})
         if key is None or known is None or known.uid != uid:
             return set()
         self._drop(key, name)
         self.forgotten(uid)
         return {key}
 
-    def _known(self, meta: Manifest) -> tuple[Key | None, Child | None]:
+    def _find(self, meta: Manifest) -> tuple[Key | None, Child | None]:
         """The cached object of that name, and the job it is cached under, whatever its labels say now."""
         key = self._keys.get((meta["namespace"], meta["name"]))
         return key, self._jobs[key][meta["name"]] if key is not None else None
@@ -159,7 +159,7 @@ class ChildStore:
             meta = raw["metadata"]
             present.add(meta["uid"])
             # Skip the objects taken in when their page came: this loop over all objects does not yield.
-            known = self._known(meta)[1]
+            known = self._find(meta)[1]
             if known is None or known.version < version(raw):
                 changed |= self.upsert(raw)
         return changed | self._forget_absent(self._all(namespace), present, listed_at)

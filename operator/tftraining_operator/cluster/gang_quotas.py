@@ -156,7 +156,7 @@ def _amounts(written: object) -> dict[str, int]:
     return {name: in_milli(each) or 0 for name, each in written.items()} if isinstance(written, dict) else {}
 
 
-def _written(milli: int) -> str:
+def _text_of(milli: int) -> str:
     return f"{milli}m" if milli % ONE else str(milli // ONE)
 
 
@@ -185,7 +185,7 @@ def _words(
         return f"room in the quota {next(iter(needs))} goes to the older job {first[0].name} first"
     name = (large or list(short))[0]
     resource = short[name][0]
-    asked, hard = _written(needs[name][resource]), _written(rooms[name].hard[resource])
+    asked, hard = _text_of(needs[name][resource]), _text_of(rooms[name].hard[resource])
     pods = f"{len(ask.replicas)} pod{'s' * (len(ask.replicas) != 1)}"
     if large:
         return f"{pods} never fit in the quota {name}: they need {resource}={asked} of {hard}, beside what others use"

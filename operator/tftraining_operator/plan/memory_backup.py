@@ -109,8 +109,8 @@ def _with_backups(context: Context, draft: Draft, report: ReportedBackup, *, is_
     if backup is None:
         message = _with_place("no backup yet", report)
         return _with_condition(context, draft, "Unknown", (NOT_YET, message)) if report.resumes_at else draft
-    draft = _with_condition(context, draft, "True", (ON, _with_place(_described(backup), report)))
-    event = Event("Normal", ON, f"backups in memory: {_described(backup)}")
+    draft = _with_condition(context, draft, "True", (ON, _with_place(_describe(backup), report)))
+    event = Event("Normal", ON, f"backups in memory: {_describe(backup)}")
     return draft if is_known else draft.with_events(event)
 
 
@@ -133,7 +133,7 @@ def _with_condition(
     return draft.with_fields(status=with_condition(draft.status, kind, value, why, context.now))
 
 
-def _described(backup: Backup) -> str:
+def _describe(backup: Backup) -> str:
     """`the first at step 400, 76.0 MB a member`."""
     size = "" if backup.bytes is None else f", {backup.bytes / 1e6:.1f} MB a member"
     return f"the first at step {backup.step}{size}"

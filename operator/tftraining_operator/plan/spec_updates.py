@@ -30,7 +30,7 @@ def update_launchers(context: Context, draft: Draft) -> Draft:
     if update is not None:
         annotation = PodAnnotation(chief.name, chief.uid, chief.version, {ANNOTATION_ORDERS: update})
         draft = draft.with_fields(annotate_pod=annotation)
-    return draft.with_events(*_resized(context.status, draft.status)) if gang.elastic else draft
+    return draft.with_events(*_resize_events(context.status, draft.status)) if gang.elastic else draft
 
 
 def departing(context: Context, draft: Draft) -> tuple[Pod, ...]:
@@ -56,7 +56,7 @@ def with_fewer(context: Context, draft: Draft, why: str) -> Status:
     return msgspec.structs.replace(draft.status, phase="Running", reason="FewerWorkers", message=message)
 
 
-def _resized(old: Status, new: Status) -> tuple[Event, ...]:
+def _resize_events(old: Status, new: Status) -> tuple[Event, ...]:
     before, after = (status.replicas.get(WORKER) for status in (old, new))
     if before is None or after is None or before.desired == after.desired:
         return ()

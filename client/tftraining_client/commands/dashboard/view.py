@@ -60,7 +60,7 @@ def job_view(snapshot: Snapshot) -> View:
         "failure": culprit(job.status.failure) if job.status.failure else "",
         "logTail": job.log_tail,
         "curves": _curves(history),
-        "timeline": sorted([*_restarts(job, history), *_suspension(job)], key=lambda mark: _parsed(mark["time"])),
+        "timeline": sorted([*_restarts(job, history), *_suspension(job)], key=lambda mark: _parse(mark["time"])),
         "roles": _roles(job, snapshot.pods),
         "events": [_event(event) for event in reversed(snapshot.events)],
         "hidden": list(snapshot.hidden),
@@ -116,7 +116,7 @@ def _restarts(job: Job, history: History) -> Iterable[View]:
     """The restarts, the last one with its price."""
     last = job.status.last_restart
     for mark in history.restarts:
-        time = _parsed(mark.time)
+        time = _parse(mark.time)
         # The operator and a launcher may tell the same restart by times that differ a little.
         if time and (last is None or last.time.timestamp() - time > SAME_RESTART_SECONDS):
             yield _mark(mark.time, mark.reason + ("" if mark.step is None else f" at step {mark.step}"))
@@ -143,10 +143,10 @@ def _begin(job: Job, history: History) -> str:
     first = [points[0].time for points in history.metrics.values() if points]
     marks = [mark.time for mark in history.restarts]
     times = [_time(job.created if resumed else job.status.start_time), *first, *marks]
-    return min(filter(_parsed, times), key=_parsed, default="")
+    return min(filter(_parse, times), key=_parse, default="")
 
 
-def _parsed(text: str) -> float:
+def _parse(text: str) -> float:
     """The time in seconds; 0 if the text is no time."""
     try:
         return datetime.fromisoformat(text).timestamp()
