@@ -491,24 +491,25 @@ def test_none_restores_a_copy_that_one_lacks_or_that_is_older_than_the_storage(
 
 
 @pytest.mark.parametrize(
-    ("source", "maker", "own_copies", "workers", "restored_as"),
+    ("origin", "own_copies", "workers", "restored_as"),
     [
-        ("Memory", "worker-0", 2, 3, (True, True)),
-        ("Memory", "worker-0", 1, 3, (True, False)),
-        ("Memory", "worker-1", 2, 3, (False, False)),  # it was fetched in an earlier round
-        ("Peer", "worker-1", 2, 3, (False, False)),
-        ("Memory", "worker-0", 2, 4, (True, False)),  # a gang that has shrunk: one member's part is nobody's
+        (("Memory", "worker-0"), 2, 3, (True, True)),
+        (("Memory", "worker-0"), 1, 3, (True, False)),
+        (("Memory", "worker-1"), 2, 3, (False, False)),  # it was fetched in an earlier round
+        (("Peer", "worker-1"), 2, 3, (False, False)),
+        (("Memory", "worker-0"), 2, 4, (True, False)),  # a gang that has shrunk: one member's part is nobody's
     ],
 )
 def test_the_state_hears_who_has_made_the_copies(
-    log: list[str], tmp_path: Path, source: str, maker: str, own_copies: int, workers: int, restored_as: Any
+    log: list[str], tmp_path: Path, origin: tuple[str, str], own_copies: int, workers: int, restored_as: Any
 ) -> None:
+    source, maker = origin
     (tmp_path / maker).mkdir()
     written = Training(tmp_path / maker, 1, log, {}).train(1)
     written.copier._members = workers  # what the head says
     written.train(1)
     (tmp_path / maker).rename(tmp_path / "worker-0")
-    others = [2, 2, 0, 8, own_copies]
+    others = [2.0, 2, 0, 8, own_copies]
     member, state = gang_of_three(tmp_path / "worker-0", others, restore=[1, 2], source=source), State()
     assert take_copy(member, state) == 2
     assert state.restored_as == restored_as
