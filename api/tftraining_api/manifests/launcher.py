@@ -29,7 +29,7 @@ from tftraining_api.model.names import (
     secret_name,
 )
 from tftraining_api.model.spec import JobSpec, Manifest
-from tftraining_api.model.status import Restarts, largest_gang
+from tftraining_api.model.status import largest_gang
 from tftraining_api.model.tf_config import in_manifest
 
 INIT_CONTAINER = "tftraining-launcher"
@@ -142,7 +142,7 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         # Left out without GPUs, so that manifests without GPUs stay as in earlier versions.
         **({"gpus": gpus} if (gpus := gpus_of(container)) else {}),
         **({} if in_manifest(job.key, spec, replica) else pattern_settings(job, spec, replica)),
-        "ledger": ledger(job.status.restarts),
+        "ledger": job.status.restarts.ledger.to_json(),
         # For a new launcher of the chief that has no other launcher to learn it from.
         "proven": job.status.proven,
         **memory_backup.settings(job.status, spec, replica, container),
@@ -166,20 +166,6 @@ def _size(job: Job, spec: JobSpec) -> Manifest:
     return {
         "workerAddress": address_pattern(job.key, WORKER, worker.port) if worker else None,
         "largestGang": largest_gang(job.status, spec),
-    }
-
-
-def ledger(restarts: Restarts) -> Manifest:
-    """The charges for the job's restarts so far, in the form of the launchers' ledger."""
-    same = restarts.same_failure
-    row = {"key": same.key, "count": same.count, "since": int(same.since.timestamp())} if same else None
-    return {
-        **({"sameFailure": row} if row else {}),
-        "inPlace": restarts.in_place,
-        "processFailures": restarts.counted - restarts.pod_failures,
-        "podFailures": restarts.pod_failures,
-        "refilledAt": restarts.counted - restarts.budget_used,
-        "withoutProgress": restarts.without_progress,
     }
 
 

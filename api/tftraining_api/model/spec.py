@@ -12,6 +12,8 @@ import msgspec
 
 from tftraining.launch.config.policy import Policy, key_of, names
 from tftraining.launch.config.settings import MemoryBackupSettings
+from tftraining.launch.failure.restart_rules import Decision, Failure, Rule, decide
+from tftraining.launch.failure.restarts import restarts_alone
 from tftraining.launch.roles import GANG_ROLES, OUTSIDE_GANG, ROLES, SERVING_ROLES, TRAINER_ROLES, RoleName
 from tftraining_api.model.names import Replica
 
@@ -112,6 +114,10 @@ class RestartPolicy(Frozen, frozen=True):
     same_failure_limit: int = DEFAULT.same_failure_limit
     budget_reset: Literal["OnProgress", "Never"] = DEFAULT.budget_reset
     rules: tuple[RestartRule, ...] = ()
+
+    def decide(self, failure: Failure, has_stepped: bool) -> Decision:
+        """The action after a failure: that of the first rule that matches, or the default."""
+        return decide([Rule.from_json(msgspec.to_builtins(each)) for each in self.rules], failure, has_stepped)
 
 
 class MemoryBackupSpec(Frozen, frozen=True):
@@ -240,10 +246,8 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         return self.restart_policy.scope or ("Pod" if serving else "Job")
 
     def restarts_alone(self, replica: Replica) -> bool:
-        """Whether the others continue while this replica restarts; as in the launcher (gang/restart_scope.py)."""
-        if not replica.traits.in_gang:
-            return True
-        return self.restart_scope == "Pod" and replica.traits.restarts_alone and replica != self.chief
+        """Whether the others continue while this replica restarts."""
+        return restarts_alone(replica.traits, self.restart_scope, replica == self.chief)
 
     @cached_property
     def gang_shape(self) -> str:

@@ -1,11 +1,13 @@
 """The status of a TFTrainingJob, field for field as in the CRD."""
 
 from collections.abc import Collection
-from datetime import datetime
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Literal, Self
 
 import msgspec
 
+from tftraining.launch.failure import same_failure
+from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.roles import CHIEF, WORKER
 from tftraining_api.model.indexes import unpack
 from tftraining_api.model.spec import Frozen, JobSpec, Storage
@@ -67,6 +69,15 @@ class SameFailure(Frozen, frozen=True):
     count: int
     since: datetime
 
+    @classmethod
+    def of(cls, row: same_failure.SameFailure) -> Self | None:
+        """The row as launchers count it."""
+        return cls(key=row.key, count=row.count, since=datetime.fromtimestamp(row.since, UTC)) if row.count else None
+
+    def row(self) -> same_failure.SameFailure:
+        """The same as launchers count it."""
+        return same_failure.SameFailure(self.key, self.count, int(self.since.timestamp()))
+
 
 class Restarts(Frozen, frozen=True):
     """The restarts so far. The fields from `budget_used` on are for the budget and the back-off: `pod_failures` is the
@@ -84,6 +95,30 @@ class Restarts(Frozen, frozen=True):
     checkpoint: int | None = None
     same_failure: SameFailure | None = None
     restarted_at: str | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """The charges as launchers count them."""
+        return Ledger(
+            in_place=self.in_place,
+            process_failures=self.counted - self.pod_failures,
+            pod_failures=self.pod_failures,
+            refilled_at=self.counted - self.budget_used,
+            without_progress=self.without_progress,
+            same=self.same_failure.row() if self.same_failure else same_failure.NO_FAILURE,
+        )
+
+    def with_ledger(self, ledger: Ledger) -> Self:
+        """The same with these charges."""
+        return msgspec.structs.replace(
+            self,
+            counted=ledger.failures,
+            in_place=ledger.in_place,
+            budget_used=max(0, ledger.used),
+            without_progress=ledger.without_progress,
+            pod_failures=ledger.pod_failures,
+            same_failure=SameFailure.of(ledger.same),
+        )
 
 
 class LastRestart(Frozen, frozen=True):

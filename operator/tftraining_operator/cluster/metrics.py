@@ -12,14 +12,13 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tftraining.launch.failure import first_step, restart_rules
+from tftraining.launch.failure import first_step, restart_rules, restarts
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastRestart, Status
 from tftraining_operator.cluster.internals import Internals
-from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS, RESIZE_REASONS, SOURCES
+from tftraining_operator.model.launcher_report import SOURCES
 from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
 from tftraining_operator.plan import auxiliary_objects, node_loss
-from tftraining_operator.plan.incident import ASKED_FOR
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
 # Reasons that Kubernetes and Kueue give to pods and containers, beyond those that the operator interprets.
@@ -33,9 +32,8 @@ POD_REASONS = (
 )  # fmt: skip
 JOB_REASONS = (
     *restart_rules.REASONS,
-    *LOST_MEMBER_REASONS,
-    *RESIZE_REASONS,
-    *ASKED_FOR,
+    *restarts.LOSSES,
+    *restarts.PLANNED,
     node_loss.REASON,
     auxiliary_objects.KEY_LOST,
     RESUMED_TRAINING_DIFFERS,

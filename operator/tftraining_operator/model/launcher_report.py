@@ -7,18 +7,20 @@ None), and strings are cut. Never does I/O, and never decides what a report mean
 import json
 import re
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import datetime
 from math import isfinite
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 
 from tftraining.launch import history as series
+from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
 from tftraining.launch.progress import Snapshot
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.next_restart import RESUMES_AT
 from tftraining_api.model.spec import Frozen
-from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Backup, History, Progress, SameFailure
+from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Backup, History, Progress
 from tftraining_api.model.times import saturated
 
 LONGEST_REASON, LONGEST_MESSAGE, LONGEST_TAIL, MOST_METRICS, MOST_MISSING = 128, 1024, 4096, 64, 16
@@ -30,10 +32,6 @@ LONGEST_HISTORY = 8 * 1024  # bytes of JSON
 # LONGEST_LISTS.
 LONG_TEXT, LONGEST_LISTS = 256 * 1024, 512 * 1024
 RESULT_PREFIX = "tftraining/1 "
-# Reasons of restarts in place that are not the fault of a program.
-LOST_MEMBER_REASONS = ("MemberLost", "Terminated")
-# Reasons of restarts for a changed size: a user's request, or the return of a lost worker.
-RESIZE_REASONS = ("Resized", "Grown")
 # Where the state is from that a training resumes from.
 SOURCES = ("Memory", "Peer", "Storage", "Start")
 
@@ -54,10 +52,6 @@ class ReportedSameFailure(Frozen, frozen=True):
     count: Tally
     since: Annotated[int, msgspec.Meta(ge=0, le=2**37)]
 
-    def same_failure(self) -> SameFailure:
-        """The row as a field of the status."""
-        return SameFailure(key=self.key, count=self.count, since=datetime.fromtimestamp(self.since, UTC))
-
 
 class ReportedLedger(Frozen, frozen=True):
     """The launchers' count of restarts and their charges. All fields but the last two only rise."""
@@ -68,6 +62,13 @@ class ReportedLedger(Frozen, frozen=True):
     refilled_at: Tally = 0
     without_progress: Tally = 0
     same_failure: ReportedSameFailure | None = None
+
+    def ledger(self) -> Ledger:
+        """The counts as launchers and operator merge them."""
+        row = self.same_failure
+        same = NO_FAILURE if row is None else SameFailure(row.key, row.count, row.since)
+        counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
+        return Ledger(*counts, same=same)
 
 
 class ReportedRestart(Frozen, frozen=True):

@@ -10,6 +10,7 @@ from datetime import datetime
 import msgspec
 
 from tftraining.launch.failure.messages import exited_early
+from tftraining.launch.failure.restarts import ASKED_FOR
 from tftraining.launch.roles import OUTSIDE_GANG
 from tftraining_api.manifests.pod import PodManifests
 from tftraining_api.manifests.service import service
@@ -24,7 +25,6 @@ from tftraining_operator.plan.auxiliary_objects import with_secret
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.gang_quota import LOOK_AGAIN, WAITING_FOR_QUOTA, asked_quota, without_pods
-from tftraining_operator.plan.incident import ASKED_FOR
 from tftraining_operator.plan.launcher_report import restart_record
 from tftraining_operator.plan.member_warnings import why_members
 from tftraining_operator.plan.no_progress import why_no_step
@@ -99,7 +99,7 @@ def _is_of_evaluator(refusal: Refusal) -> bool:
 def _wait_until(context: Context, draft: Draft) -> datetime | None:
     """Until when no pod of the gang may be created: the back-off of a restart, or of a refusal by the API server."""
     refusal = context.observed.refusal
-    until = [restart_due(draft.status, context.now)] if draft.gang.missing else []
+    until = [restart_due(context.spec.restart_policy, draft.status, context.now)] if draft.gang.missing else []
     until += [refusal.retry_at] if refusal and not _is_of_evaluator(refusal) else []
     return max((each for each in until if each is not None and each > context.now), default=None)
 

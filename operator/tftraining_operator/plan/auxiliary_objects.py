@@ -19,6 +19,7 @@ from tftraining_api.manifests.pod_group import pod_group
 from tftraining_api.model.names import CLEANUP, LABEL_ROLE, Replica
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.gang import Gang
 from tftraining_operator.plan.incident import Incident
 from tftraining_operator.plan.messages import why_not_started
 from tftraining_operator.plan.refused_writes import CHANGE_REFUSED, KEY_GONE, asked_for_a_pod
@@ -54,14 +55,13 @@ def split_missing_secret(context: Context) -> Context:
     return msgspec.structs.replace(context, observed=observed, missing_secret=refusal.child)
 
 
-def find_missing_secret(context: Context, draft: Draft) -> Incident | None:
-    """The incident of a deleted Secret, if launchers with its key are there."""
-    if not _in_use(draft):
+def find_missing_secret(name: str, gang: Gang) -> Incident | None:
+    """The incident of a deleted Secret of that name, if any, and if launchers with its key are there."""
+    if not name or not _in_use(gang):
         return None
-    name = context.missing_secret
     message = f"{name}, the key of the launchers, was deleted: new launchers cannot join; recreating all pods"
-    # Missed: the back-off has counted the loss that made it known.
-    return Incident(reason=KEY_LOST, message=message, charged=False, missed=True)
+    # The back-off has counted the loss that made it known.
+    return Incident(reason=KEY_LOST, message=message, charged=False, already_backed_off=True)
 
 
 def with_secret(context: Context, draft: Draft, wanted: tuple[Replica, ...]) -> Draft:
@@ -71,15 +71,15 @@ def with_secret(context: Context, draft: Draft, wanted: tuple[Replica, ...]) -> 
     The Secret existed before a pod was refused; if it has been deleted since, that pod cannot start.
     """
     first = bool(wanted) and not asked_for_a_pod(context.observed.refusal)
-    if _in_use(draft):
+    if _in_use(draft.gang):
         stuck = any(pod.preparing and why_not_started(pod, context.now) for pod in draft.gang.members.values())
         return draft.with_fields(verify_secret=secret(context.job)) if first or stuck else draft
     return draft.with_fields(create_secret=secret(context.job)) if first else draft
 
 
-def _in_use(draft: Draft) -> bool:
+def _in_use(gang: Gang) -> bool:
     """Whether a pod may have the key already: a pod reads it as soon as it has a node."""
-    return any((pod.node or pod.running) and not pod.ended for pod in draft.gang.members.values())
+    return any((pod.node or pod.running) and not pod.ended for pod in gang.members.values())
 
 
 def _leaves_pod_group(context: Context, draft: Draft) -> bool:

@@ -63,7 +63,8 @@ def _waiting_since(context: Context, draft: Draft) -> datetime:
     """Since when only the cluster keeps the gang from being there: neither the back-off nor the operator."""
     gang, status, observed, now = draft.gang, draft.status, context.observed, context.now
     in_the_way = (*gang.stale, *gang.given_up)
-    marks = [each for each in (status.start_time, restart_due(status, now)) if each is not None]
+    due = restart_due(context.spec.restart_policy, status, now)
+    marks = [each for each in (status.start_time, due) if each is not None]
     marks += [_could_start(pod, status, now) for pod in gang.pods]
     # The time in which the API server refuses to delete a pod is not the operator's own: it counts.
     marks += [pod.deleted_at or now for pod in in_the_way if pod.name not in observed.undeletable_pods]

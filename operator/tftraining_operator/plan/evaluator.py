@@ -15,7 +15,7 @@ from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.gang import was_disrupted
 from tftraining_operator.plan.incident import describe, needs_replacement
-from tftraining_operator.plan.restart_policy import decide, failure_of
+from tftraining_operator.plan.restart_policy import failure_of
 from tftraining_operator.plan.step import Event
 
 AT_MOST_EVERY = timedelta(minutes=1)
@@ -43,7 +43,7 @@ def replace_evaluator(context: Context, draft: Draft) -> Draft:
 def _failed_by_rule(context: Context, pod: Pod) -> Problem | None:
     if was_disrupted(pod):
         return None
-    decision = decide(context.spec.restart_policy.rules, failure_of(context.spec, pod), has_stepped=True)
+    decision = context.spec.restart_policy.decide(failure_of(context.spec, pod), has_stepped=True)
     if not decision.effect.ends_job:
         return None
     return Problem(decision.reason("Error"), decision.explain(_what_happened(pod)))

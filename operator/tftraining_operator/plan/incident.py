@@ -7,6 +7,7 @@ ended a pod whose program had not failed) is never charged, and neither are the 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from tftraining.launch.failure import restarts
 from tftraining.launch.failure.cause import is_noise
 from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.first_step import UNCLEAN
@@ -26,9 +27,9 @@ class Incident(Frozen, frozen=True):
     """Why the gang, or a member of it, has to restart.
 
     `pod` is the pod that was first, `vanished` the name of a pod that does not exist any more (None if all pods are
-    gone). `decision` is what spec.restartPolicy.rules say about a failure. A `missed` restart is in the back-off
-    already, because the launchers stopped for it before. A `joined` incident is one more loss of a restart that is
-    under way, such as the drain of a node with several pods of the gang.
+    gone). `decision` is what spec.restartPolicy.rules say about a failure. An `already_backed_off` one is in the
+    back-off, because the launchers stopped for it before. A `part_of_running_restart` is one more loss of a restart
+    that is under way, such as the drain of a node with several pods of the gang.
     """
 
     reason: str
@@ -37,8 +38,8 @@ class Incident(Frozen, frozen=True):
     pod: Pod | None = None
     vanished: str | None = None
     decision: Decision = Decision(RESTART)
-    missed: bool = False
-    joined: bool = False
+    already_backed_off: bool = False
+    part_of_running_restart: bool = False
 
     @property
     def failed(self) -> bool:
@@ -71,11 +72,11 @@ class Incident(Frozen, frozen=True):
         return self.pod.exit.finished_at if self.pod and self.pod.exit else None
 
 
-RESIZED = Incident(reason="Resized", message="the number of workers changed", charged=False)
-SPEC_CHANGED = Incident(reason="SpecChanged", message="the pod template or a replica count changed", charged=False)
-RESTART_REQUESTED = Incident(reason="RestartRequested", message="a restart was requested", charged=False)
-# Asked for by a person: neither a failure nor a disruption.
-ASKED_FOR = (RESIZED.reason, SPEC_CHANGED.reason, RESTART_REQUESTED.reason)
+RESIZED = Incident(reason=restarts.RESIZED, message="the number of workers changed", charged=False)
+SPEC_CHANGED = Incident(
+    reason=restarts.SPEC_CHANGED, message="the pod template or a replica count changed", charged=False
+)
+RESTART_REQUESTED = Incident(reason=restarts.RESTART_REQUESTED, message="a restart was requested", charged=False)
 
 
 def find_incident(gang: Gang) -> Incident | None:

@@ -12,17 +12,12 @@ import msgspec
 
 from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.restart_rules import REASONS
+from tftraining.launch.failure.restarts import LOSSES, merge
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import member_of, pod_name
 from tftraining_api.model.status import LastRestart, Progress, Restarts, Status
 from tftraining_operator.model.history import with_history
-from tftraining_operator.model.launcher_report import (
-    LOST_MEMBER_REASONS,
-    Report,
-    ReportedLedger,
-    ReportedProgress,
-    ReportedRestart,
-)
+from tftraining_operator.model.launcher_report import Report, ReportedLedger, ReportedProgress, ReportedRestart
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.messages import account, with_failure, with_resumed
 from tftraining_operator.plan.no_progress import NO_PROGRESS, TOLD, no_progress_events, with_watchdog
@@ -118,26 +113,9 @@ def present_pod(job: str, member: str, status: Status) -> str:
     return pod_name(job, member, status.successors.get(member, 0))
 
 
-def merged(restarts: Restarts, ledger: ReportedLedger) -> Restarts:
-    """The counters of operator and launchers merged: every count only rises, except the failures in a row, which are
-    those of the later account."""
-    pods = max(restarts.pod_failures, ledger.pod_failures)
-    counted = pods + max(restarts.counted - restarts.pod_failures, ledger.process_failures)
-    refilled = max(restarts.counted - restarts.budget_used, ledger.refilled_at)
-    account = ledger.in_place + ledger.process_failures + ledger.pod_failures, ledger.without_progress
-    later = account > (restarts.in_place + restarts.counted, restarts.without_progress)
-    # Only failures of programs count as the same failure in a row.
-    is_latest = ledger.process_failures >= restarts.counted - restarts.pod_failures
-    row = ledger.same_failure.same_failure() if ledger.same_failure else None
-    return msgspec.structs.replace(
-        restarts,
-        counted=counted,
-        in_place=max(restarts.in_place, ledger.in_place),
-        budget_used=max(0, counted - refilled),
-        without_progress=ledger.without_progress if later else restarts.without_progress,
-        pod_failures=pods,
-        same_failure=row if is_latest else restarts.same_failure,
-    )
+def merged(restarts: Restarts, reported: ReportedLedger) -> Restarts:
+    """The counters of operator and launchers merged."""
+    return restarts.with_ledger(merge(restarts.ledger, reported.ledger()))
 
 
 def with_latest(status: Status, report: Report | None) -> Status:
@@ -185,7 +163,7 @@ def _merged_record(
     """status.lastRestart with the launcher's account of that restart; None if the launcher reports an earlier one."""
     if (
         old is not None
-        and (reported.reason in LOST_MEMBER_REASONS or old.reason == UNCLEAN)
+        and (reported.reason in LOSSES or old.reason == UNCLEAN)
         and reported.reason != old.reason
         and _is_same(job, old, reported)
     ):

@@ -16,11 +16,12 @@ from datetime import datetime
 import msgspec
 
 from tftraining.launch.failure.first_step import UNCLEAN
+from tftraining.launch.failure.restarts import LOSSES
 from tftraining.launch.roles import GANG_ROLES, is_outside_gang
 from tftraining_api.model.names import Replica, member_of
-from tftraining_api.model.spec import Frozen
+from tftraining_api.model.spec import Frozen, JobSpec, RestartPolicy
 from tftraining_api.model.status import Counts, LastRestart, Restarts, Status
-from tftraining_operator.model.launcher_report import LOST_MEMBER_REASONS
+from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.auxiliary_objects import find_missing_secret
@@ -41,26 +42,30 @@ from tftraining_operator.plan.launcher_report import merged
 from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.messages import with_failure
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
-from tftraining_operator.plan.restart_policy import apply_rules, charge, exhausted, wait
+from tftraining_operator.plan.restart_policy import apply_rules, count_restart, wait, why_no_restart
 from tftraining_operator.plan.step import Event
 
 
 def restart_what_failed(context: Context, draft: Draft) -> Draft:
     """Restart the gang or its lost members, or fail the job when no restarts are left."""
-    if context.spec.in_place:
-        change = _find_change(context, draft)
-        incident = change or find_loss(draft.gang)
+    spec, gang = context.spec, draft.gang
+    if spec.in_place:
+        change = _find_change(draft, spec.gang_shape, context.missing_secret)
+        incident = change or find_loss(gang)
     else:
-        change, incident = find_change(draft.gang), find_incident(draft.gang)
-        draft = _refund(context, draft) if incident is None else draft
+        change, incident = find_change(gang), find_incident(gang)
+        draft = _refund(draft) if incident is None else draft
+    queued = bool(context.job.queue_labels)
     if incident is None:
-        return _restart_unreplaceable(context, draft)
-    lost = _find_lost(draft.gang)
-    loss = None if change else _find_replaceable(context, draft, lost)
-    if loss is None:
-        needs_queue = change is None and _needs_queue(context, draft, lost)
-        return _restart(context, draft, _joined(context, draft, incident, lost) if needs_queue else incident)
-    return _restart(context, draft, loss, lost)
+        return _restart_unreplaceable(context, draft) if queued else draft
+    lost = _find_lost(gang)
+    needs_queue = change is None and _needs_queue(queued, gang, lost)
+    if change is None and not needs_queue and (spec.in_place or _all_restart_alone(spec, lost)):
+        loss = find_loss(gang)
+        return _restart(context, draft, incident) if loss is None else _restart(context, draft, loss, lost)
+    if needs_queue:
+        incident = _with_running_restart(incident, draft.status, lost, context.job.key.name, context.now)
+    return _restart(context, draft, incident)
 
 
 class Lost(Frozen, frozen=True):
@@ -75,54 +80,50 @@ def _find_lost(gang: Gang) -> Lost:
     return Lost(pods, (*gang.vanished, *(pod.replica for pod in pods)))
 
 
-def _find_replaceable(context: Context, draft: Draft, lost: Lost) -> Incident | None:
-    """The incident if new pods for the lost ones are enough."""
-    if _needs_queue(context, draft, lost) or not (context.spec.in_place or _all_restart_alone(context, lost)):
-        return None
-    return find_loss(draft.gang)
-
-
-def _find_change(context: Context, draft: Draft) -> Incident | None:
+def _find_change(draft: Draft, shape: str, missing_secret: str) -> Incident | None:
     """A change that takes new pods for the whole gang, where launchers train: of the spec, or of their Secret."""
-    report, shape = draft.report, context.spec.gang_shape
+    report, gang = draft.report, draft.gang
     # The launcher of an older image cannot be told of another number of workers.
-    cannot_resize = report is not None and report.gang is None and any(pod.gang != shape for pod in draft.gang.pods)
-    return find_change(draft.gang) or (RESIZED if cannot_resize else None) or _missing_secret(context, draft)
-
-
-def _missing_secret(context: Context, draft: Draft) -> Incident | None:
-    return find_missing_secret(context, draft) if context.missing_secret else None
+    cannot_resize = report is not None and report.gang is None and any(pod.gang != shape for pod in gang.pods)
+    return find_change(gang) or (RESIZED if cannot_resize else None) or find_missing_secret(missing_secret, gang)
 
 
 def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | None = None) -> Draft:
     """The draft with new pods for the lost ones, or with a new attempt of the whole gang if `lost` is None; with the
     job's end if no restarts are left. All pods that are lost now are one incident."""
+    spec, now, job = context.spec, context.now, context.job.key.name
     draft = _with_failure(_with_last_account(draft, incident), incident)
-    incident, problem = apply_rules(context.spec, draft.status, incident)
+    incident, problem = apply_rules(spec, draft.status, incident)
     if lost is not None:
-        incident = _joined(context, draft, incident, lost)
-        incident = msgspec.structs.replace(incident, missed=_is_missed(context, draft, incident))
-    restarts = charge(context.spec, draft.status, incident, context.now)
-    if problem := problem or exhausted(context.spec, restarts, incident):
+        incident = _with_running_restart(incident, draft.status, lost, job, now)
+        incident = msgspec.structs.replace(incident, already_backed_off=_has_backed_off(draft.report, incident, job))
+    copy = _surviving_copy(spec, draft, lost) if lost is not None else None
+    restarts = count_restart(spec, draft.status, incident, now, copy)
+    if problem := problem or why_no_restart(spec, restarts, incident):
         return fail(context, draft, problem)
+    when = _when(spec.restart_policy, restarts, incident, now)
     if lost is None:
-        status = _with_next_attempt(draft.status, restarts, incident, context.now)
+        answer = f"restarting the gang{when} as attempt {draft.status.attempt + 1}"
+        status = _with_next_attempt(_restarting(draft.status, restarts, incident, answer, now), incident)
     else:
-        status = _with_replaced(context, draft, restarts, incident, lost)
+        answer = f"recreating its pod{when}; other members {_others(spec, lost)}"
+        status = _with_replaced(_restarting(draft.status, restarts, incident, answer, now), lost)
+        status = _with_successors(status, draft.gang, lost, context.observed.replicas)
+        if draft.status.phase == "Running" and _all_restart_alone(spec, lost):
+            status = _training_on(status, incident)
     event = Event("Warning" if incident.failed else "Normal", incident.reason, status.message or "")
     return draft.sorted_anew_without_writes(context, status).with_events(event)
 
 
-def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, now: datetime) -> Status:
+def _with_next_attempt(status: Status, incident: Incident) -> Status:
     """The status that starts a new attempt of the gang."""
-    attempt = status.attempt + 1
-    if incident.joined:  # charged and counted with the restart that is under way, which has become a larger one
+    restarts = status.restarts
+    if incident.part_of_running_restart:  # charged and counted with that restart, which has become a larger one
         restarts = msgspec.structs.replace(restarts, recreated=restarts.recreated + 1)
-    answer = f"restarting the gang{_when(restarts, incident, now)} as attempt {attempt}"
-    status = without_backup(_restarting(status, restarts, incident, answer, now))
     return msgspec.structs.replace(
-        status,
-        attempt=attempt,
+        without_backup(status),
+        restarts=restarts,
+        attempt=status.attempt + 1,
         successors={},
         # An evaluator without a launcher does not go with the attempt.
         replaced={member: uid for member, uid in status.replaced.items() if is_outside_gang(member)},
@@ -131,21 +132,24 @@ def _with_next_attempt(status: Status, restarts: Restarts, incident: Incident, n
     )
 
 
-def _with_replaced(context: Context, draft: Draft, restarts: Restarts, incident: Incident, lost: Lost) -> Status:
-    """The status that gives the lost pods up, each by its UID, while the other launchers wait or train on."""
-    before = draft.status
-    answer = f"recreating its pod{_when(restarts, incident, context.now)}; other members {_others(context, lost)}"
-    status = _restarting(before, restarts, incident, answer, context.now)
-    status = msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
-    if any(pod.queue_group for pod in draft.gang.pods):
-        named = [each for each in lost.replicas if each is not None]
-        numbers = next_successors(draft.gang.successors, named, context.observed.replicas)
-        status = msgspec.structs.replace(status, successors=numbers)
-    if before.phase != "Running" or status.last_restart is None or not _all_restart_alone(context, lost):
-        return status
+def _with_replaced(status: Status, lost: Lost) -> Status:
+    """The status that gives the lost pods up, each by its UID."""
+    return msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
+
+
+def _training_on(status: Status, incident: Incident) -> Status:
+    """The status of a job whose other members train on, while the lost ones restart alone."""
+    alone = status.last_restart and msgspec.structs.replace(status.last_restart, alone=True)
     message = f"{incident.message}; recreating its pod; other members keep training"
-    alone = msgspec.structs.replace(status.last_restart, alone=True)
     return msgspec.structs.replace(status, phase="Running", message=message, last_restart=alone)
+
+
+def _with_successors(status: Status, gang: Gang, lost: Lost, pods: tuple[Pod, ...]) -> Status:
+    """The status with the numbers in the names of the new pods, in a queue; `pods` are all of the job."""
+    if not any(pod.queue_group for pod in gang.pods):
+        return status
+    named = [each for each in lost.replicas if each is not None]
+    return msgspec.structs.replace(status, successors=next_successors(gang.successors, named, pods))
 
 
 def _restarting(status: Status, restarts: Restarts, incident: Incident, answer: str, now: datetime) -> Status:
@@ -156,13 +160,13 @@ def _restarting(status: Status, restarts: Restarts, incident: Incident, answer: 
         reason=incident.reason,
         message=f"{incident.message}; {answer}",
         restarts=restarts,
-        last_restart=status.last_restart if incident.joined else _last_restart(incident, now),
+        last_restart=status.last_restart if incident.part_of_running_restart else _last_restart(incident, now),
     )
 
 
-def _when(restarts: Restarts, incident: Incident, now: datetime) -> str:
+def _when(limits: RestartPolicy, restarts: Restarts, incident: Incident, now: datetime) -> str:
     """The wait before the restart in words; empty if there is none."""
-    seconds = wait(restarts, incident.exception if incident.failed else "", now).total_seconds()
+    seconds = wait(limits, restarts, incident.exception if incident.failed else "", now).total_seconds()
     return f" in {seconds:.0f} s" if seconds else ""
 
 
@@ -193,69 +197,78 @@ def _last_restart(incident: Incident, now: datetime) -> LastRestart:
     return msgspec.structs.replace(last, exit_code=incident.exit_code, signal=incident.signal, exception=exception)
 
 
-def _joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -> Incident:
-    return msgspec.structs.replace(incident, joined=_is_joined(context, draft, incident, lost))
+def _surviving_copy(spec: JobSpec, draft: Draft, lost: Lost) -> int | None:
+    """The step of the newest backup in memory, if a member that is not lost holds it: beside parameter servers only the
+    chief makes backups."""
+    backup = draft.status.progress.backup if draft.status.progress else None
+    copiers = spec.trainers if len(spec.trainers) == len(spec.gang) else (spec.chief,)
+    survives = any(each in draft.gang.members and each not in lost.replicas for each in copiers)
+    return backup.step if backup is not None and survives else None
 
 
-def _is_missed(context: Context, draft: Draft, incident: Incident) -> bool:
+def _has_backed_off(report: Report | None, incident: Incident, job: str) -> bool:
     """Whether the launchers stopped because the pod went silent, and wait for its successor: their back-off has counted
     that."""
-    last = draft.report.last_restart if draft.report else None
-    if last is None or last.member is None or last.down_seconds is not None or last.reason not in LOST_MEMBER_REASONS:
+    last = report.last_restart if report else None
+    if last is None or last.member is None or last.down_seconds is not None or last.reason not in LOSSES:
         return False
-    return last.member == member_of(context.job.key.name, incident.pod_name or "")
+    return last.member == member_of(job, incident.pod_name or "")
 
 
-def _is_joined(context: Context, draft: Draft, incident: Incident, lost: Lost) -> bool:
+def _with_running_restart(incident: Incident, status: Status, lost: Lost, job: str, now: datetime) -> Incident:
+    """The incident, as a part of the running restart if it is one."""
+    return msgspec.structs.replace(incident, part_of_running_restart=_is_part(incident, status, lost, job, now))
+
+
+def _is_part(incident: Incident, status: Status, lost: Lost, job: str, now: datetime) -> bool:
     """Whether the gang is down for another disruption already, and every pod that it loses now existed before that. A
     pod that was created for the restart and is lost again is a new incident."""
-    last = draft.status.last_restart
-    if draft.status.phase != "Restarting" or last is None or last.exit_code is not None:
+    last = status.last_restart
+    if status.phase != "Restarting" or last is None or last.exit_code is not None:
         return False
-    replaced = member_of(context.job.key.name, last.pod or "") in draft.status.replaced
-    if incident.charged or incident.pod is None or last.reason in LOST_MEMBER_REASONS or not replaced:
+    replaced = member_of(job, last.pod or "") in status.replaced
+    if incident.charged or incident.pod is None or last.reason in LOSSES or not replaced:
         return False
-    if is_ahead(last.time, context.now):  # each new pod would seem to be older
+    if is_ahead(last.time, now):  # each new pod would seem to be older
         return False
     return all(pod.created < last.time.replace(microsecond=0) for pod in lost.pods)  # pods tell seconds only
 
 
-def _others(context: Context, lost: Lost) -> str:
+def _others(spec: JobSpec, lost: Lost) -> str:
     """What the other members do until the lost ones are back, as a clause of the message."""
     workers = all(each is not None and each.traits.resizable for each in lost.replicas)
-    workers = workers and context.spec.chief not in lost.replicas
-    return "keep training" if workers and context.spec.min_replicas is not None else "are waiting"
+    workers = workers and spec.chief not in lost.replicas
+    return "keep training" if workers and spec.min_replicas is not None else "are waiting"
 
 
-def _all_restart_alone(context: Context, lost: Lost) -> bool:
+def _all_restart_alone(spec: JobSpec, lost: Lost) -> bool:
     """Whether the other members train on while the lost ones restart."""
-    return all(each is not None and context.spec.restarts_alone(each) for each in lost.replicas)
+    return all(each is not None and spec.restarts_alone(each) for each in lost.replicas)
 
 
-def _needs_queue(context: Context, draft: Draft, lost: Lost) -> bool:
+def _needs_queue(queued: bool, gang: Gang, lost: Lost) -> bool:
     """Whether the whole gang has to queue anew, because Kueue would admit no successor of a lost pod."""
     if not any(each is None or each.traits.in_gang for each in lost.replicas):
         return False
-    queued = bool(context.job.queue_labels)
     if not queued and not any(pod.queue_group for pod in lost.pods):
         return False
-    return not (queued and admits_successors(draft.gang.pods, lost.pods))
+    return not (queued and admits_successors(gang.pods, lost.pods))
 
 
 def _restart_unreplaceable(context: Context, draft: Draft) -> Draft:
     """The draft with a new attempt if the successor of a lost pod can never join the group of the others. That is part
     of the restart that is under way."""
-    queued = bool(context.job.queue_labels)
-    pod = find_unreplaceable(draft.gang.pods, draft.gang.given_up) if queued else None
+    pod = find_unreplaceable(draft.gang.pods, draft.gang.given_up)
     if pod is None:
         return draft
     last = draft.status.last_restart
     message = f"the queue has no place for a successor of {pod.label}"
     reason = (last.reason if last else None) or "PodDeleted"
-    return _restart(context, draft, Incident(reason=reason, message=message, charged=False, joined=last is not None))
+    incident = Incident(reason=reason, message=message, charged=False, part_of_running_restart=last is not None)
+    return _restart(context, draft, incident)
 
 
-def _refund(context: Context, draft: Draft) -> Draft:
+def _refund(draft: Draft) -> Draft:
     """Refund the last charge if a lost node had caused the failure.
 
     Without launchers the first sign of a dead node is that the programs on other nodes fail, a minute before the node

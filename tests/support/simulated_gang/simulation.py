@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining.launch.config.policy import Gang, Policy
-from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.restarts import Ledger, restarts_alone
 from tftraining.launch.failure.result import Result
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.gang.outbox import CLOSE
-from tftraining.launch.gang.restart_scope import restarts_alone
+from tftraining.launch.roles import traits_of
 
 TICK = 0.5
 
@@ -229,7 +229,8 @@ class SimulatedGang:
         return len(self.launchers) == len(self.names) and running and len({each.program for each in together}) == 1
 
     def _restarts_alone(self, launcher: SimulatedLauncher) -> bool:
-        return restarts_alone(launcher.name, self.coordinator.membership.job.gang, self.policy)
+        name, chief = launcher.name, self.coordinator.membership.chief
+        return restarts_alone(traits_of(name), self.policy.scope, name == chief)
 
     def run_until(self, condition: Callable[[], bool], steps: int = 1000) -> None:
         """Advance until the condition holds; check the invariants after each step."""

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from tftraining.launch.failure.restarts import LOSSES
 from tftraining.launch.progress import rfc3339
 
 FILE = ".tftraining-history.json"  # in the job's directory
@@ -36,7 +37,6 @@ HIGHEST_LEVEL = 54
 LATEST = 2.0**37  # of times: the latest that progress.rfc3339 does not clamp
 ROW_BYTES, VALUE_BYTES, MARK_BYTES, HEAD_BYTES = 56, 20, 160, 512  # the largest sizes in JSON
 SAME_RESTART_SECONDS = 5.0  # a new launcher of the chief estimates when the earlier one was lost
-LOSSES = ("MemberLost", "Terminated")  # the launchers' reasons of a lost pod, of which the operator knows the cause
 UNKNOWN = -1
 
 

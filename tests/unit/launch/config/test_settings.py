@@ -40,8 +40,8 @@ def test_settings_are_read_once_and_whole() -> None:
         ("worker-0", "worker-1"),
     )
     assert (settings.rendezvous, settings.host, settings.directory) == (("::1", 8471), "", None)
-    assert (settings.policy.refills_budget, settings.policy.stall_timeout_seconds, settings.ledger.pod_failures) == (
-        False,
+    assert (settings.policy.budget_reset, settings.policy.stall_timeout_seconds, settings.ledger.pod_failures) == (
+        "Never",
         None,
         3,
     )
@@ -57,7 +57,7 @@ def test_orders_change_what_they_name_and_nothing_else() -> None:
     workers = {"workers": len(settings.gang.trainers)}
     assert apply_update(settings, workers) == (settings.gang, settings.policy), "an older operator names fewer"
     _, policy = apply_update(settings, {**workers, "budgetReset": "OnProgress", "successPolicy": "Chief"})
-    assert (policy.refills_budget, policy.all_workers) == (True, False)
+    assert (policy.budget_reset, policy.all_workers) == ("OnProgress", False)
 
 
 def test_an_evaluator_is_told_of_the_gang_but_not_in_it() -> None:

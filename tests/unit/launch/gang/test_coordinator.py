@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.simulated_gang.members import disconnect_cleanly, send_heartbeats, send_ready, start_gang, take_sent
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
-from tftraining.launch.failure.ledger import Ledger
 from tftraining.launch.failure.restart_rules import Rule
+from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE
 from tftraining.launch.http.pages import gang_status, gang_summary
@@ -464,7 +464,7 @@ def test_repeated_epochs_are_no_progress() -> None:
     assert found == [True, False, False, False, True]
 
 
-@pytest.mark.parametrize(("ran", "is_progress"), [(60.0, False), (60.5, True)])
+@pytest.mark.parametrize(("ran", "is_progress"), [(59.5, False), (60.0, True)])
 def test_without_reports_a_round_of_a_minute_is_progress(ran: float, is_progress: bool) -> None:
     chief = start_gang()
     for now in (35.0, ran):

@@ -15,6 +15,7 @@ from tests.unit.launch.gang.test_random_faults import FAULTS
 from tftraining.launch.config import round_environment
 from tftraining.launch.config.policy import Gang
 from tftraining.launch.config.settings import read
+from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status
 from tftraining.launch.progress import to_frame
@@ -308,8 +309,9 @@ def test_a_planned_restart_names_no_failed_member() -> None:
     assert {frame["member"] for _, frame in chief.outbox.take_all() if frame["type"] == "stop"} == {None}
 
 
-def test_scaling_up_restarts_the_gang_once_the_new_workers_are_ready() -> None:
+def test_scaling_up_restarts_the_gang_once_the_new_workers_are_ready_and_begins_the_back_off_anew() -> None:
     chief = elastic("worker-0", "worker-1", least=None)
+    chief.decisions.ledger = Ledger(without_progress=3)
     resize(chief, 4, 5.0)
     assert (chief.rounds.running, gang_status(chief, 5.0)["missing"]) == (True, ["worker-2", "worker-3"])
     come_back(chief, "worker-2", 6.0)
@@ -340,9 +342,11 @@ def test_a_worker_that_returns_after_a_resize_is_reported_as_grown() -> None:
     disconnect_cleanly(chief, "worker-2", 7.0)
     ready(chief, 7.1, "worker-0", "worker-1")
     assert (chief.rounds.running, chief.rounds.missing) == (True, ["worker-2"])
+    chief.decisions.ledger = Ledger(without_progress=3)
     come_back(chief, "worker-2", 10.0)
     assert chief.last_incident is not None
     assert (chief.last_incident.reason, chief.last_incident.message) == ("Grown", "worker-2 is back")
+    assert (chief.rounds.wait, chief.decisions.ledger.without_progress) == (0, 3), "nobody has asked for it"
 
 
 def test_newcomers_do_not_join_once_a_trainer_has_finished() -> None:

@@ -10,14 +10,13 @@ from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.config.policy import Gang, Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
-from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.failure.result import Result, termination_message
 from tftraining.launch.failure.same_failure import SameFailure
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.http.pages import gang_status
 from tftraining.launch.progress import Snapshot, lost_steps
-from tftraining_api.manifests.launcher import ledger
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.launcher_report import Report, ReportedRestart, parse_report, split_result
 from tftraining_operator.model.observed import LauncherReport
@@ -113,7 +112,7 @@ def test_a_failure_by_an_exception_and_how_often_it_was() -> None:
     assert status.message == "worker-1: ValueError: boom; resumed from epoch 2 after 1.1 s"
     assert status.last_restart is not None and status.last_restart.exception == "ValueError: boom"
     assert status.failure is not None and status.failure.exception == "ValueError: boom"
-    assert Ledger.from_json(ledger(status.restarts)).same == row, "the next launcher is told what this one knew"
+    assert status.restarts.ledger.same == row, "the next launcher is told what this one knew"
     verdict = Result("Failed", "SameFailure", "worker-1: boom", "worker-1", boom)
     found, _ = split_result(termination_message(verdict, made.decisions.ledger, {}))
     assert found is not None and found.exception == "ValueError: boom"

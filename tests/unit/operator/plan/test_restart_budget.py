@@ -4,7 +4,7 @@ and suspensions; only progress refills the budget; restarts are delayed only wit
 
 import pytest
 
-from tests.support.simulated_cluster.builders import JobBuilder, a_job
+from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.status import Restarts
 
@@ -144,6 +144,34 @@ def test_the_status_of_an_older_operator_has_used_nothing_yet(job: JobBuilder) -
     cluster.api.job["status"]["restarts"] = {"counted": 4}
     cluster.run()
     assert (cluster.status.phase, cluster.status.restarts.budget_used) == ("Running", 0)
+
+
+# --- with launchers
+
+
+def lose_the_chief(cluster: SimulatedCluster, step: int) -> None:
+    """A backup in memory is made at that step, in an epoch without end; then the chief's pod fails as a whole."""
+    cluster.launchers.in_memory = {"step": step, "time": "2026-01-31T12:00:00Z", "members": 2, "on": True}
+    cluster.poll_launchers()
+    cluster.settle()
+    cluster.wait(20).exit("worker-0", code=137).run_timers()
+
+
+@pytest.mark.parametrize(("steps", "phase"), [((100, 200, 300, 400), "Running"), ((100, 100), "Failed")])
+def test_a_newer_backup_in_memory_is_progress_where_the_chiefs_account_is_lost(
+    steps: tuple[int, ...], phase: str
+) -> None:
+    cluster = running(a_launched_job().max_restarts(1))
+    for step in steps:
+        lose_the_chief(cluster, step)
+    assert (cluster.status.phase, cluster.status.restarts.budget_used) == (phase, 1)
+
+
+def test_a_backup_that_is_lost_with_the_pod_is_no_progress() -> None:
+    cluster = running(a_launched_job().workers(1).max_restarts(1))
+    for step in (100, 200):
+        lose_the_chief(cluster, step)
+    assert cluster.status.reason == "MaxRestartsExceeded"
 
 
 # --- without launchers

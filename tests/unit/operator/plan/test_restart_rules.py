@@ -11,8 +11,7 @@ from tests.support.rules_table import CASES, IDS, Case
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.failure.restart_rules import Failure
-from tftraining_api.model.spec import RestartRule
-from tftraining_operator.plan.restart_policy import decide
+from tftraining_api.model.spec import RestartPolicy, RestartRule
 
 IMPORT_ERROR = (
     "Traceback (most recent call last):\n  File \"train.py\", line 1\nModuleNotFoundError: No module named 'x'\n"
@@ -27,7 +26,7 @@ def ruled(*rules: dict[str, Any], job: JobBuilder | None = None) -> SimulatedClu
 def test_what_becomes_of_a_failure(case: Case) -> None:
     _, rules, (role, code, signal, reason, proven), action, words = case
     asked = msgspec.convert(rules, tuple[RestartRule, ...])
-    decision = decide(asked, Failure(role, code, signal, reason), proven)
+    decision = RestartPolicy(rules=asked).decide(Failure(role, code, signal, reason), proven)
     assert (decision.action, decision.rule) == (action, words)
 
 

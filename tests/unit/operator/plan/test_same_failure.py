@@ -92,6 +92,15 @@ def test_the_limit_is_that_of_the_moment() -> None:
     assert fails(cluster) == "SameFailure"
 
 
+def test_without_a_limit_no_wait_is_shortened() -> None:
+    cluster, waits = running(a_job().set(LIMIT, 0)), []
+    for _ in range(7):
+        before = cluster.now
+        fails(cluster, after=1)
+        waits.append((cluster.now - before).total_seconds() - 1)
+    assert waits == [0, 1, 2, 4, 8, 16, 32]
+
+
 def test_it_takes_a_minute() -> None:
     cluster = running(a_job().set(LIMIT, 2))
     assert [fails(cluster, after=31), fails(cluster, after=31), fails(cluster, after=31)] == ["", "", "SameFailure"]

@@ -92,11 +92,6 @@ class Policy:
     min_replicas: int | None = setting(None, optional(plain(int)))
 
     @property
-    def refills_budget(self) -> bool:
-        """Whether progress restores the whole restart budget."""
-        return self.budget_reset != "Never"
-
-    @property
     def all_workers(self) -> bool:
         """Whether the job succeeds only when every chief and worker has exited with 0."""
         return self.success_policy == "AllWorkers"

@@ -23,7 +23,6 @@ FATAL = {
         "(spec.launcher.keras: Auto), or tf_keras, and write `import tf_keras as keras`"
     ),
 }
-TERMINATED = "Terminated"  # the reason after the SIGTERM of a member
 DIFFERS = "ResumedTrainingDiffers"  # the reason of the restart after a resumed training that was found to differ
 TAIL_BYTES = 12 * 1024  # of JSON for the last output lines, so that they always fit into a frame
 LINE_LENGTH = 500

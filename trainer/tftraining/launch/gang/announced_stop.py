@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import ceil
 
-from tftraining.launch.failure.incident import TERMINATED, Incident
+from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.messages import summarize_names
+from tftraining.launch.failure.restarts import PLANNED, TERMINATED
 from tftraining.launch.gang.backup_report import first_cause
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.memory_backups import makes_copies
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 from tftraining.launch.progress import Snapshot
 
 DELIVERY_SECONDS = 0.5  # within which the order reaches all programs
@@ -98,7 +98,7 @@ class AnnouncedStop:
             waited = f"{now - order.ordered_at:.1f} s"
             why = f"no copy at step {order.step} in {summarize_names(sorted(order.behind))} after {waited}"
         self._order, self._leaving, self._why_skipped = None, None, ""
-        return replace(incident, backup_skipped=why) if incident.reason in (TERMINATED, *PLANNED_RESTARTS) else incident
+        return replace(incident, backup_skipped=why) if incident.reason in (TERMINATED, *PLANNED) else incident
 
 
 def why_no_copy(trainers: Collection[Peer]) -> str:

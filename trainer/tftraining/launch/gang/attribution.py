@@ -11,13 +11,13 @@ from dataclasses import replace
 from tftraining.launch.config.policy import Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import failure_key
-from tftraining.launch.failure.incident import TERMINATED, Incident, reason_of
+from tftraining.launch.failure.incident import Incident, reason_of
 from tftraining.launch.failure.messages import describe, exited_early, summarize_names
+from tftraining.launch.failure.restarts import GROWN, MEMBER_LOST, RESIZED, TERMINATED
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang import restart_scope
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.gang.quorum import GROWN, RESIZED
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.watchdog import find_stalled, find_without_step, limit
 from tftraining.launch.progress import has_reports
@@ -38,7 +38,7 @@ class Attribution:
     def attribute_chief_loss(self, seconds: float, step: int | None, now: float) -> Incident:
         """The loss of the previous launcher of the chief, `seconds` ago at `step`."""
         chief = self._membership.chief
-        lost = self._make_incident(chief, "MemberLost", f"{chief}'s launcher was restarted", now - seconds)
+        lost = self._make_incident(chief, MEMBER_LOST, f"{chief}'s launcher was restarted", now - seconds)
         return replace(lost, time=self._wall() - seconds, step=step)
 
     def attribute_disconnect(self, peer: Peer, now: float) -> Incident:
@@ -47,7 +47,7 @@ class Attribution:
             return self.attribute_termination(peer, now)
         silent_seconds = now - peer.last_frame_at
         how = f" sent no heartbeat for {silent_seconds:.1f} s" if silent_seconds > 1 else "'s launcher disconnected"
-        return self._make_incident(peer.name, "MemberLost", f"{peer.name}{how}", now)
+        return self._make_incident(peer.name, MEMBER_LOST, f"{peer.name}{how}", now)
 
     def attribute_termination(self, peer: Peer, now: float) -> Incident:
         """The end of a member that has received SIGTERM."""
@@ -161,9 +161,7 @@ class Attribution:
         if other.leaving:
             return self.attribute_termination(other, now)
         if now - other.last_seen_at > timeout / 2 and not _has_own_cause(program_exit):
-            return self._make_incident(
-                other.name, "MemberLost", f"{other.name} sends no heartbeats; {description}", now
-            )
+            return self._make_incident(other.name, MEMBER_LOST, f"{other.name} sends no heartbeats; {description}", now)
         if other.stuck_seconds >= timeout:
             message = f"{other.name} hangs (process stopped or blocked for {other.stuck_seconds:.0f} s); {description}"
             return replace(self._make_incident(other.name, "Stalled", message, now), charged=True)

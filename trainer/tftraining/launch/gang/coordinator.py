@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from tftraining.launch.config.policy import Gang, Policy
-from tftraining.launch.failure import ledger as ledgers
+from tftraining.launch.failure import restarts
 from tftraining.launch.failure.incident import Incident, exit_from_frame
-from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.restarts import Ledger, merge
 from tftraining.launch.gang import memory_backups, quorum
 from tftraining.launch.gang.announced_stop import AnnouncedStop, Describe
 from tftraining.launch.gang.attribution import Attribution
@@ -63,7 +63,7 @@ class Coordinator:
         peer.record_join(hello, frame, now)
         if self.rounds.is_done(peer):
             peer.state = "done"
-        self.decisions.ledger = ledgers.merge(self.decisions.ledger, ledger)
+        self.decisions.ledger = merge(self.decisions.ledger, ledger)
         if name in self.membership.gang:
             self._learn_earlier_rounds(last_round, frame, now)
             if peer.round == self.rounds.number:
@@ -159,7 +159,7 @@ class Coordinator:
         self._halt_if_decided()
         if self.decisions.result is None:
             peer.consecutive_failures = 1 if now - peer.started_at > QUIET_PROGRESS else peer.consecutive_failures + 1
-            peer.not_before = now + ledgers.backoff(peer.consecutive_failures)
+            peer.not_before = now + restarts.backoff(peer.consecutive_failures)
             self.outbox.send_stop(peer, incident)
 
     # Time and spec updates.

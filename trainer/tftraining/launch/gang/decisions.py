@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tftraining.launch.failure import ledger as ledgers
-from tftraining.launch.failure import restart_rules, same_failure
+from tftraining.launch.failure import restart_rules, restarts, same_failure
 from tftraining.launch.failure.incident import Incident
-from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
-from tftraining.launch.failure.same_failure import SameFailure
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 from tftraining.launch.roles import role_of
 
 
@@ -37,7 +34,6 @@ class Decisions:
 
         `progressed`: since the last incident; `has_stepped`: the job has ever made a step.
         """
-        policy = self._membership.policy
         restart = restart_rules.Decision(restart_rules.RESTART)
         decision = self._apply_rules(incident, has_stepped) if incident.charged else restart
         self.last_failure = incident if incident.charged else self.last_failure
@@ -47,10 +43,8 @@ class Decisions:
         ledger = self._update_ledger(incident, progressed, decision)
         if decision.effect.ends_job:
             self._fail_job(decision.reason(incident.reason), explained, incident)
-        elif ledger.same != self.ledger.same and self._is_too_often(ledger.same, incident.time):
-            self._fail_job(same_failure.REASON, f"{incident.message}; {ledger.same.describe()}", incident)
-        elif incident.charged and ledger.used > policy.max_restarts:
-            self._fail_job(ledgers.EXCEEDED, f"{incident.message}; {ledgers.used_up(policy.max_restarts)}", incident)
+        elif (problem := self._why_no_restart(ledger, incident)) is not None:
+            self._fail_job(*problem, incident)
         if self.result is not None:
             return None
         self.ledger = ledger
@@ -58,26 +52,27 @@ class Decisions:
 
     def _update_ledger(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
         """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
-        fields = {"charged": incident.charged, "refill": self._membership.policy.refills_budget}
-        failed = incident.reason not in PLANNED_RESTARTS
-        ledger = ledgers.account(self.ledger, progressed=progressed, failed=failed, **fields)
+        ledger = restarts.with_progress(self.ledger, self._membership.policy) if progressed else self.ledger
+        ledger = restarts.account(ledger, incident.reason, charged=incident.charged)
         ledger = replace(ledger, violations=ledger.violations + bool(incident.violation))
         if not incident.charged or not incident.same or decision.rule:
             return ledger
         return replace(ledger, same=ledger.same.with_failure(incident.same, incident.time))
 
-    def _is_too_often(self, row: SameFailure, at: float) -> bool:
-        spread = 0.0 if self._membership.job.local else same_failure.SPREAD
-        return row.too_often(self._membership.policy.same_failure_limit, at, spread)
+    def _why_no_restart(self, ledger: Ledger, incident: Incident) -> tuple[str, str] | None:
+        repeated_at = incident.time if ledger.same != self.ledger.same else None
+        charged, spread = incident.charged, 0.0 if self._membership.job.local else same_failure.SPREAD
+        return restarts.why_no_restart(
+            ledger, self._membership.policy, incident.message, charged=charged, repeated_at=repeated_at, spread=spread
+        )
 
     def wait_after(self, incident: Incident) -> float:
         """The seconds from an incident to the restart. On one machine no wait helps a program that is at fault."""
-        if incident.reason in PLANNED_RESTARTS:
+        policy, repeats = self._membership.policy, bool(incident.same)
+        is_free = self._membership.job.local and repeats and policy.same_failure_limit
+        if is_free or incident.reason in restarts.PLANNED:
             return 0.0
-        backoff = ledgers.backoff(self.ledger.without_progress)
-        if not incident.same or not self._membership.policy.same_failure_limit:
-            return backoff
-        return 0.0 if self._membership.job.local else self.ledger.same.shortened(backoff, incident.time)
+        return restarts.wait(self.ledger, policy, incident.time if repeats else None)
 
     def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
         """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tftraining.launch.failure.incident import Incident
+from tftraining.launch.failure.restarts import PLANNED
 from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.gang.quorum import PLANNED_RESTARTS
 
 CLOSE = "close"  # the type of an entry that is no frame: close that member's connection
 Frames = list[tuple[str, dict[str, Any]]]  # each with the name of its receiver
@@ -66,7 +66,7 @@ class Outbox:
     def send_stop(self, peer: Peer, incident: Incident, new_pods: bool = False) -> None:
         """End a member's round, if it is connected; `new_pods`: those leave whose program has not started well."""
         if peer.is_connected:
-            failed_member = None if incident.reason in PLANNED_RESTARTS else incident.member
+            failed_member = None if incident.reason in PLANNED else incident.member
             cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}
             suspects = {"suspects": incident.suspects} if incident.suspects else {}
             cause |= {"newPods": new_pods}

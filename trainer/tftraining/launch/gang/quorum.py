@@ -13,9 +13,6 @@ from tftraining.launch.gang.peer import Peer
 from tftraining.launch.progress import Snapshot, fit_step
 from tftraining.launch.roles import traits_of
 
-RESIZED = "Resized"  # the spec's number of workers has changed
-GROWN = "Grown"  # a lost worker is back
-PLANNED_RESTARTS = (RESIZED, GROWN)  # intended restarts: nothing failed
 BACKUP_WAIT_SECONDS = 60.0  # the longest wait of newcomers for the backup at the end of an epoch
 NEWCOMER_WAIT_SECONDS = 30.0  # seconds for which newcomers wait for members that are still missing
 

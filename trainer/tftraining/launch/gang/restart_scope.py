@@ -1,4 +1,4 @@
-"""Restart scope (spec.restartPolicy.scope: Pod): which members restart alone, and which failures result from that.
+"""Restart scope (spec.restartPolicy.scope: Pod): which failures result from a member that restarts alone.
 
 Pure. A worker beside parameter servers holds no state that others need: the chief gives its steps to the other workers,
 and uses it again when it is back. A failed chief or parameter server restarts the whole gang. A lost server loses its
@@ -8,7 +8,7 @@ another ten minutes. A warm restart of all programs from the last checkpoint tak
 
 from __future__ import annotations
 
-from tftraining.launch.config.policy import Gang, Policy
+from tftraining.launch.config.policy import Gang
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.progress import Snapshot, has_reports
@@ -17,11 +17,6 @@ from tftraining.launch.roles import traits_of
 # Seconds after a member's exit in which that exit explains a chief's failure: TensorFlow's coordinator does not survive
 # the loss of a worker while it still connects to the cluster.
 AFTERMATH_SECONDS = 15.0
-
-
-def restarts_alone(name: str, gang: Gang, policy: Policy) -> bool:
-    """Whether the rest of the gang runs on while this member restarts."""
-    return policy.scope == "Pod" and traits_of(name).restarts_alone and name != gang.chief
 
 
 def explains_exit(program_exit: Exit, last_incident: Incident | None, now: float) -> bool:

@@ -6,6 +6,7 @@ only rise. So there are never two rounds at once, whatever frames are lost, late
 
 from __future__ import annotations
 
+from tftraining.launch.failure.restarts import Reached, has_newer_copy, has_progressed
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.earlier_rounds import EarlierRounds
 from tftraining.launch.gang.membership import Membership
@@ -20,7 +21,6 @@ from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, ca
 from tftraining.launch.roles import traits_of
 
 WARMUP_PAUSE_SECONDS = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
-COPY_PROGRESS_SECONDS = 10.0  # seconds of training that make a newer backup in memory progress
 FIRST_STEP_WAIT_SECONDS = 2.0  # seconds to wait for the other members' first steps after the first one
 
 
@@ -43,9 +43,7 @@ class Rounds:
         self._incarnations: dict[str, str] = {}  # the incarnation of each member of the last round
         self._blocker_index = 0  # the index in the gang of the member that blocked the next round at the last check
         self._members_without_step: set[str] = set()  # members without a step in the present round
-        self._newest_epoch: int | None = None  # the newest epoch at the last incident
-        self._newest_checkpoint: int | None = None  # the step of the newest checkpoint at the last incident
-        self._newest_copy: int | None = None  # the step of the newest backup in memory at the last charge
+        self._reached = Reached()  # at the last incident; the backup in memory at the last charge
         self._newcomers_since: tuple[float, int | None] | None = None  # the time and epoch in which they came
         self._start_deadline_over = False  # the start deadline is over: the available members may be enough
 
@@ -228,44 +226,38 @@ class Rounds:
             self.training_since = max(peer.started_at for peer in trainers)
 
     def check_progress(self, now: float, charged: bool) -> bool:
-        """Whether there is a newer epoch, checkpoint or backup in memory than before, at an incident that is `charged`
-        or not; without reports of epochs, whether the round ran for QUIET_PROGRESS seconds."""
+        """Whether the training has come further than at the last incident, at one that is `charged` or not."""
         self.update_training(now)
-        saved = self._check_checkpoint()
-        saved = self._check_copy(now, charged) or saved
-        ran_long = self.training_since is not None and now - self._started_at > QUIET_PROGRESS
-        reported = [peer.progress for peer in self._membership.trainers if peer.progress.epoch is not None]
-        if not reported:
-            self.has_stepped = self.has_stepped or ran_long
-            return ran_long or saved
-        newest = max(each.epoch or 0 for each in reported)
-        first = min(each.first_epoch or 0 for each in reported) + 1
-        known = self._newest_epoch if self._newest_epoch is not None else first
-        self._newest_epoch = max(known, newest)
-        return newest > known or saved
+        since = self.training_since
+        trained, ran = (None, None) if since is None else (now - since, now - self._started_at)
+        before, reached = self._reached_before(), self._find_reached()
+        self.has_stepped = self.has_stepped or (reached.epoch is None and (ran or 0.0) >= QUIET_PROGRESS)
+        copy = self._reached.copy
+        if reached.copy is not None and (charged or has_newer_copy(before, reached, trained)):
+            copy = _newest(before.copy, reached.copy)
+        self._reached = Reached(
+            _newest(before.epoch, reached.epoch), _newest(before.checkpoint, reached.checkpoint), copy
+        )
+        return has_progressed(before, reached, trained, ran)
 
-    def _check_checkpoint(self) -> bool:
-        """Whether there is a newer checkpoint than at the last incident. The checkpoint that the first round resumed
-        from does not count."""
+    def _find_reached(self) -> Reached:
+        """How far the members of this round have come. A checkpoint that is the restored backup in memory is none."""
         trainers = self._membership.trainers
-        reported = [peer.progress for peer in trainers]
+        epochs = [peer.progress.epoch for peer in trainers]
         saved = [peer.progress.checkpoint for peer in trainers if not has_only_resumed_from_copy(peer)]
-        newest = max((step for step in saved if step is not None), default=None)
-        first = min((each.first_step for each in reported if each.first_step is not None), default=None)
-        newest_before = first if self._newest_checkpoint is None else self._newest_checkpoint
-        self._newest_checkpoint = max((step for step in (newest_before, newest) if step is not None), default=None)
-        return newest is not None and newest > (newest_before or 0)
+        return Reached(_newest(*epochs), _newest(*saved), newest_common_step(self._membership.copiers))
 
-    def _check_copy(self, now: float, charged: bool) -> bool:
-        """Whether the gang has a newer backup in memory than at the last charge, and has trained for a while: copies
-        come every second or so, and a program that fails after each start would never use up its budget."""
-        copiers = self._membership.copiers
-        newest = newest_common_step(copiers)
-        if newest is None:
-            return False
-        before = common_resumption(copiers) if self._newest_copy is None else self._newest_copy
-        trained = self.training_since is not None and now - self.training_since >= COPY_PROGRESS_SECONDS
-        is_progress = trained and newest > (before or 0)
-        if charged or is_progress:
-            self._newest_copy = max(newest, before or 0)
-        return is_progress
+    def _reached_before(self) -> Reached:
+        """How far the training had come at the last incident. What the first round has resumed from is no progress."""
+        trainers, known = [peer.progress for peer in self._membership.trainers], self._reached
+        epochs = [each.first_epoch or 0 for each in trainers if each.epoch is not None]
+        steps = [each.first_step for each in trainers if each.first_step is not None]
+        return Reached(
+            min(epochs) + 1 if known.epoch is None and epochs else known.epoch,
+            min(steps, default=None) if known.checkpoint is None else known.checkpoint,
+            common_resumption(self._membership.copiers) if known.copy is None else known.copy,
+        )
+
+
+def _newest(*known: int | None) -> int | None:
+    return max((each for each in known if each is not None), default=None)

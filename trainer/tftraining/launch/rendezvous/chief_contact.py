@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable
 
 from tftraining.launch.config.settings import Settings
+from tftraining.launch.failure.restarts import restarts_alone
 from tftraining.launch.failure.result import FAILED, Result
-from tftraining.launch.gang.restart_scope import restarts_alone
+from tftraining.launch.roles import traits_of
 from tftraining.launch.success_record import FileRecord
 
 LEASE = 5 / 6  # the maximum age of the last echo, as a fraction of the member timeout
@@ -80,7 +81,8 @@ class ChiefContact:
     def _is_needed(self) -> bool:
         """Whether the gang cannot train without this member."""
         gang, policy = self._settings.gang, self._settings.policy
-        return self._settings.indispensable and not restarts_alone(gang.me, gang, policy)
+        alone = restarts_alone(traits_of(gang.me), policy.scope, gang.me == gang.chief)
+        return self._settings.indispensable and not alone
 
     def _is_late(self) -> bool:
         return time.monotonic() - self._missing_since > self.start_deadline + CHIEF_LATE_SECONDS

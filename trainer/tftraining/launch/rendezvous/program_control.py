@@ -20,7 +20,7 @@ from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import UNCLEAN, Starts
 from tftraining.launch.failure.incident import exit_to_frame
-from tftraining.launch.failure.ledger import Ledger
+from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.gang.restart_scope import only_serves

@@ -1,0 +1,209 @@
+"""When what restarts, and at which cost: launchers, the operator and `tftj run` all ask here. Pure.
+
+What follows from a failure, in the order in which it is decided:
+
+    a rule, or a program that cannot start, ends the job           restart_rules.py, first_step.py
+    the same failure too often, or no restarts left: the same      `why_no_restart`
+    a program no longer starts in its container: a new pod for it  first_step.py: `Starts`
+    the others can train on: the member restarts alone             `restarts_alone`
+    otherwise                                                      the gang restarts: in place where launchers run
+
+What each cause of a restart costs (`account`, `wait`):
+
+    cause                                           charged      extends the back-off  waits  begins the back-off anew
+    a failure                                       by its rule  yes                   yes    no
+    a loss: a disruption, a silent member (LOSSES)  no           yes                   yes    no
+    a lost worker is back (GROWN)                   no           no                    no     no
+    a person's request (ASKED_FOR)                  no           no                    no     yes
+
+Progress since the last incident (`has_progressed`) begins the back-off anew, and refills the budget (`with_progress`).
+
+The counts are in the ledger. The chief sends it with every `start` and gets it back in every `hello`, so it outlives
+the chief's launcher. It must never forget a charge: a merge takes the larger of each count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from tftraining.launch.failure import same_failure
+from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
+from tftraining.launch.progress import QUIET_PROGRESS
+from tftraining.launch.roles import Role
+
+MEMBER_LOST = "MemberLost"
+TERMINATED = "Terminated"  # a member has received SIGTERM
+LOSSES = (MEMBER_LOST, TERMINATED)  # as launchers see them; the operator knows more of a lost pod
+RESIZED = "Resized"  # the spec's number of workers has changed
+GROWN = "Grown"  # a lost worker is back
+SPEC_CHANGED, RESTART_REQUESTED = "SpecChanged", "RestartRequested"
+ASKED_FOR = (RESIZED, SPEC_CHANGED, RESTART_REQUESTED)
+PLANNED = (*ASKED_FOR, GROWN)  # nothing has failed or was lost
+
+EXCEEDED = "MaxRestartsExceeded"  # the reason of a job that has no restarts left
+LONGEST_BACKOFF = 60.0
+COPY_PROGRESS_SECONDS = 10.0  # seconds of training that make a newer backup in memory progress
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Counts since the job began; they only rise, except `without_progress`."""
+
+    in_place: int = 0
+    process_failures: int = 0
+    pod_failures: int = 0  # counted by the operator
+    refilled_at: int = 0  # the number of failures when progress last refilled the budget
+    without_progress: int = 0  # restarts in a row with no progress between them
+    incidents: int = 0  # all incidents, charged or not: tells which of two ledgers is newer
+    same: SameFailure = NO_FAILURE  # the last failure, and how often in a row it came
+    violations: int = 0  # rounds whose resumed training was found to differ; it ends the backups in memory
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
+        """Read the JSON form; ValueError or TypeError if a count is not a number."""
+        in_place, processes, pods, refilled, in_a_row, incidents = (max(0, int(raw.get(name, 0))) for name in _NAMES)
+        same, violations = SameFailure.from_json(raw.get("sameFailure") or {}), max(0, int(raw.get("violations", 0)))
+        return cls(in_place, processes, pods, refilled, in_a_row, incidents, same, violations)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form, which the operator and all launchers read."""
+        counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
+        same = {"sameFailure": self.same.to_json()} if self.same.count else {}
+        later = {"incidents": self.incidents, "violations": self.violations}
+        return {**dict(zip(_NAMES, counts)), **same, **{name: count for name, count in later.items() if count}}
+
+    @property
+    def failures(self) -> int:
+        """The number of failures ever charged."""
+        return self.process_failures + self.pod_failures
+
+    @property
+    def used(self) -> int:
+        """The failures charged since the last refill of the budget."""
+        return self.failures - self.refilled_at
+
+
+_NAMES = ("inPlace", "processFailures", "podFailures", "refilledAt", "withoutProgress", "incidents")
+
+
+def merge(one: Ledger, other: Ledger) -> Ledger:
+    """Merge two ledgers. The restarts without progress are those of the newer one, for progress resets them; the row of
+    equal failures is that of the one with more failures of programs, for only these extend it."""
+    later = max(one, other, key=_how_late)
+    failed_later = max(one, other, key=lambda each: (each.process_failures, _how_late(each)))
+    return Ledger(
+        in_place=max(one.in_place, other.in_place),
+        process_failures=max(one.process_failures, other.process_failures),
+        pod_failures=max(one.pod_failures, other.pod_failures),
+        refilled_at=max(one.refilled_at, other.refilled_at),
+        without_progress=later.without_progress,
+        incidents=later.incidents,
+        same=failed_later.same,
+        violations=max(one.violations, other.violations),
+    )
+
+
+def _how_late(ledger: Ledger) -> tuple[Any, ...]:
+    """Sort key, greater for the newer ledger. Launchers of an older version drop the fields that they do not know."""
+    restarts = (ledger.incidents, ledger.in_place + ledger.failures, ledger.without_progress)
+    return (*restarts, ledger.same.count, ledger.same.since, ledger.same.key)
+
+
+class Limits(Protocol):
+    """spec.restartPolicy, as launchers and the operator have it."""
+
+    @property
+    def max_restarts(self) -> int:
+        """The charges without progress between them that the job survives."""
+
+    @property
+    def same_failure_limit(self) -> int:
+        """The equal failures in a row that fail the job; 0 is off."""
+
+    @property
+    def budget_reset(self) -> str:
+        """Whether progress refills the budget: OnProgress or Never."""
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a training has come: its epoch, and the steps of its newest checkpoint and backup in memory; None for
+    what is unknown."""
+
+    epoch: int | None = None
+    checkpoint: int | None = None
+    copy: int | None = None
+
+
+def has_progressed(before: Reached, now: Reached, trained: float | None, ran: float | None) -> bool:
+    """Whether a training has come further than at its last incident, in a round that has `trained` for so many seconds,
+    and has run for `ran`; None if it does not train.
+
+    Without reports of epochs a minute is progress. Copies come every second or so: a program that fails after each
+    start would never use up its budget, so they count only after a while.
+    """
+    if (now.checkpoint or 0) > (before.checkpoint or 0) or has_newer_copy(before, now, trained):
+        return True
+    if now.epoch is not None:
+        return now.epoch > (before.epoch or 0)
+    return ran is not None and ran >= QUIET_PROGRESS
+
+
+def has_newer_copy(before: Reached, now: Reached, trained: float | None) -> bool:
+    """The same by the backups in memory alone."""
+    return trained is not None and trained >= COPY_PROGRESS_SECONDS and (now.copy or 0) > (before.copy or 0)
+
+
+def with_progress(ledger: Ledger, limits: Limits) -> Ledger:
+    """The ledger after progress since the last incident."""
+    refilled_at = ledger.refilled_at if limits.budget_reset == "Never" else ledger.failures
+    return replace(ledger, without_progress=0, refilled_at=refilled_at)
+
+
+def account(
+    ledger: Ledger, reason: str, *, charged: bool, by_pod: bool = False, already_backed_off: bool = False
+) -> Ledger:
+    """The ledger after an incident. `by_pod`: no launcher could count it. `already_backed_off`: the launchers have
+    counted it in the back-off."""
+    before = 0 if reason in ASKED_FOR else ledger.without_progress
+    return replace(
+        ledger,
+        process_failures=ledger.process_failures + (charged and not by_pod),
+        pod_failures=ledger.pod_failures + (charged and by_pod),
+        without_progress=before + (reason not in PLANNED and not already_backed_off),
+        incidents=ledger.incidents + 1,
+    )
+
+
+def why_no_restart(
+    ledger: Ledger, limits: Limits, message: str, *, charged: bool, repeated_at: float | None, spread: float
+) -> tuple[str, str] | None:
+    """The reason and the message of a job that fails instead of restarting after the incident, which the ledger has
+    counted. `repeated_at`: when it extended the row of equal failures; None if it did not."""
+    if repeated_at is not None and ledger.same.too_often(limits.same_failure_limit, repeated_at, spread):
+        return same_failure.REASON, f"{message}; {ledger.same.describe()}"
+    if charged and ledger.used > limits.max_restarts:
+        return EXCEEDED, f"{message}; no restarts left: spec.restartPolicy.maxRestarts is {limits.max_restarts}"
+    return None
+
+
+def wait(ledger: Ledger, limits: Limits, repeated_at: float | None) -> float:
+    """The seconds before the restart after an incident that the ledger has counted."""
+    seconds = backoff(ledger.without_progress)
+    if repeated_at is None or not limits.same_failure_limit:
+        return seconds
+    return ledger.same.shortened(seconds, repeated_at)
+
+
+def backoff(in_a_row: int) -> float:
+    """The seconds before a restart that is the `in_a_row`th without progress: 0 at first, then 1, 2, 4 … 60."""
+    if in_a_row <= 1:
+        return 0.0
+    return min(LONGEST_BACKOFF, 2.0 ** min(in_a_row - 2, 10))
+
+
+def restarts_alone(role: Role, scope: str, is_chief: bool) -> bool:
+    """Whether the others train on while a replica of this role restarts; `scope` is that of spec.restartPolicy."""
+    return not role.in_gang or (scope == "Pod" and role.restarts_alone and not is_chief)
