@@ -142,7 +142,8 @@ def environment(job: Job, spec: JobSpec, replica: Replica, container: Manifest) 
         # Left out without GPUs, so that manifests without GPUs stay as in earlier versions.
         **({"gpus": gpus} if (gpus := gpus_of(container)) else {}),
         **({} if in_manifest(job.key, spec, replica) else pattern_settings(job, spec, replica)),
-        "ledger": job.status.restarts.ledger.to_json(),
+        # The status does not count incidents.
+        "ledger": {name: count for name, count in job.status.restarts.ledger.to_json().items() if name != "incidents"},
         # For a new launcher of the chief that has no other launcher to learn it from.
         "proven": job.status.proven,
         **memory_backup.settings(job.status, spec, replica, container),

@@ -201,9 +201,10 @@ def _surviving_copy(spec: JobSpec, draft: Draft, lost: Lost) -> int | None:
     """The step of the newest backup in memory, if a member that is not lost holds it: beside parameter servers only the
     chief makes backups."""
     backup = draft.status.progress.backup if draft.status.progress else None
+    if backup is None:
+        return None
     copiers = spec.trainers if len(spec.trainers) == len(spec.gang) else (spec.chief,)
-    survives = any(each in draft.gang.members and each not in lost.replicas for each in copiers)
-    return backup.step if backup is not None and survives else None
+    return backup.step if draft.gang.members.keys() & set(copiers) - set(lost.replicas) else None
 
 
 def _has_backed_off(report: Report | None, incident: Incident, job: str) -> bool:

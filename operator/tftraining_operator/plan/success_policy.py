@@ -6,6 +6,7 @@ member that the failure is attributed to, so the result of any pod will do.
 
 import msgspec
 
+from tftraining.launch.failure import start_deadline
 from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.model.job import Problem
 from tftraining_api.model.names import CONTAINER
@@ -14,7 +15,6 @@ from tftraining_api.model.status import Status
 from tftraining_operator.model.launcher_report import ReportedProgress, ReportedResult
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.deadlines import START
 from tftraining_operator.plan.end import fail, succeed
 from tftraining_operator.plan.gang import Gang, count, finished
 from tftraining_operator.plan.incident import log_tail
@@ -81,7 +81,7 @@ def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]
         name = present_pod(context.job.key.name, result.member, status)
         status = with_failure(status, name, result, reason, log_tail(pod))
     message = result.message or f"{result.member or pod.label} has failed"
-    if reason == START:
+    if reason == start_deadline.REASON:
         message += _why_missing(context, draft.gang)
     return status, Problem(reason, message)
 

@@ -12,7 +12,6 @@ from tests.support.simulated_cluster.builders import UID, JobBuilder, a_job, a_l
 from tftraining.launch.config.settings import read
 from tftraining.launch.failure.incident import FATAL
 from tftraining.launch.failure.restart_rules import REASONS, Decision, Failure, decide
-from tftraining.launch.failure.restarts import Ledger
 from tftraining_api.manifests.launcher import secret
 from tftraining_api.manifests.memory_backup import NO_LIMIT
 from tftraining_api.manifests.pod import pod
@@ -174,7 +173,7 @@ def test_what_the_launcher_is_told() -> None:
         "largestGang": 2,
         "needed": True,
         "orders": "/opt/tftraining-orders/orders",
-        "ledger": Ledger().to_json(),
+        "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, "refilledAt": 0, "withoutProgress": 0},
         "proven": False,
         "memoryBackup": {
             "mode": "Auto",

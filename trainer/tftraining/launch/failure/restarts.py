@@ -71,8 +71,8 @@ class Ledger:
         """The JSON form, which the operator and all launchers read."""
         counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
         same = {"sameFailure": self.same.to_json()} if self.same.count else {}
-        later = {"incidents": self.incidents, "violations": self.violations}
-        return {**dict(zip(_NAMES, counts)), **same, **{name: count for name, count in later.items() if count}}
+        violations = {"violations": self.violations} if self.violations else {}
+        return {**dict(zip(_NAMES, (*counts, self.incidents))), **same, **violations}
 
     @property
     def failures(self) -> int:
@@ -111,7 +111,7 @@ def _how_late(ledger: Ledger) -> tuple[Any, ...]:
     return (*restarts, ledger.same.count, ledger.same.since, ledger.same.key)
 
 
-class Limits(Protocol):
+class RestartLimits(Protocol):
     """spec.restartPolicy, as launchers and the operator have it."""
 
     @property
@@ -156,7 +156,7 @@ def has_newer_copy(before: Reached, now: Reached, trained: float | None) -> bool
     return trained is not None and trained >= COPY_PROGRESS_SECONDS and (now.copy or 0) > (before.copy or 0)
 
 
-def with_progress(ledger: Ledger, limits: Limits) -> Ledger:
+def with_progress(ledger: Ledger, limits: RestartLimits) -> Ledger:
     """The ledger after progress since the last incident."""
     refilled_at = ledger.refilled_at if limits.budget_reset == "Never" else ledger.failures
     return replace(ledger, without_progress=0, refilled_at=refilled_at)
@@ -178,7 +178,7 @@ def account(
 
 
 def why_no_restart(
-    ledger: Ledger, limits: Limits, message: str, *, charged: bool, repeated_at: float | None, spread: float
+    ledger: Ledger, limits: RestartLimits, message: str, *, charged: bool, repeated_at: float | None, spread: float
 ) -> tuple[str, str] | None:
     """The reason and the message of a job that fails instead of restarting after the incident, which the ledger has
     counted. `repeated_at`: when it extended the row of equal failures; None if it did not."""
@@ -189,7 +189,7 @@ def why_no_restart(
     return None
 
 
-def wait(ledger: Ledger, limits: Limits, repeated_at: float | None) -> float:
+def wait(ledger: Ledger, limits: RestartLimits, repeated_at: float | None) -> float:
     """The seconds before the restart after an incident that the ledger has counted."""
     seconds = backoff(ledger.without_progress)
     if repeated_at is None or not limits.same_failure_limit:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tftraining.launch.config.policy import Policy
+from tftraining.launch.failure import start_deadline
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import Incident, reason_of
@@ -103,7 +104,7 @@ class Attribution:
 
     @property
     def _start_limit(self) -> str:
-        return f"{self._membership.policy.start_deadline_seconds:g} s (spec.runPolicy.startDeadlineSeconds)"
+        return start_deadline.limit(self._membership.policy.start_deadline_seconds)
 
     def attribute_scale_down(self, now: float) -> Incident:
         """A scale-down: the gang no longer includes some members of the round."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tftraining.launch.failure import restart_rules, restarts, same_failure
+from tftraining.launch.failure import restart_rules, restarts, same_failure, start_deadline
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
@@ -83,7 +83,7 @@ class Decisions:
 
     def fail_start_deadline(self, message: str) -> None:
         """Fail the job: the gang does not train within the start deadline."""
-        self._fail_job("StartDeadlineExceeded", message)
+        self._fail_job(start_deadline.REASON, message)
 
     def check_success_policy(self, peer: Peer) -> None:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""

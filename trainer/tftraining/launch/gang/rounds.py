@@ -141,17 +141,18 @@ class Rounds:
 
     def find_overdue(self, now: float) -> list[str]:
         """The members missing after the start deadline, if no round can start without them."""
-        since = max(self._gathering_since, self._not_before)
-        if not self.missing or now - since <= self._membership.policy.start_deadline_seconds:
+        if not self.missing or not self._start_is_late(now):
             return []
         self._start_deadline_over = True
         return [] if self._select_members(now) else self.missing
 
     def is_overdue(self, now: float) -> bool:
         """Whether programs run, but have not begun to train by the start deadline."""
+        return self.running and self.training_since is None and self._start_is_late(now)
+
+    def _start_is_late(self, now: float) -> bool:
         since = max(self._gathering_since, self._not_before)
-        late = self.running and now - since > self._membership.policy.start_deadline_seconds
-        return late and self.training_since is None
+        return now - since > self._membership.policy.start_deadline_seconds
 
     # The present round.
 

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable
 
 from tftraining.launch.config.settings import Settings
+from tftraining.launch.failure import start_deadline
 from tftraining.launch.failure.restarts import restarts_alone
 from tftraining.launch.failure.result import FAILED, Result
 from tftraining.launch.roles import traits_of
 from tftraining.launch.success_record import FileRecord
 
 LEASE = 5 / 6  # the maximum age of the last echo, as a fraction of the member timeout
-CHIEF_LATE_SECONDS = 30.0  # past the start deadline: a chief that runs reports the missing members itself
 
 
 class ChiefContact:
@@ -74,9 +74,9 @@ class ChiefContact:
         found = await self._read_success()
         if found is not None or not self._is_needed() or not self._is_late():
             return found
-        limit = f"{self.start_deadline:g} s (spec.runPolicy.startDeadlineSeconds)"
-        message = f"no rendezvous with {self._settings.gang.chief} within {limit}: {self._problem}"
-        return Result(FAILED, "StartDeadlineExceeded", message)
+        within = start_deadline.limit(self.start_deadline)
+        message = f"no rendezvous with {self._settings.gang.chief} within {within}: {self._problem}"
+        return Result(FAILED, start_deadline.REASON, message)
 
     def _is_needed(self) -> bool:
         """Whether the gang cannot train without this member."""
@@ -85,7 +85,7 @@ class ChiefContact:
         return self._settings.indispensable and not alone
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self._missing_since > self.start_deadline + CHIEF_LATE_SECONDS
+        return time.monotonic() - self._missing_since > self.start_deadline + start_deadline.CHIEF_LATE_SECONDS
 
     async def _read_success(self) -> Result | None:
         """The success recorded in the job's storage. All looks share one read, for the storage may hang."""
