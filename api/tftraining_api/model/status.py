@@ -69,15 +69,6 @@ class SameFailure(Frozen, frozen=True):
     count: int
     since: datetime
 
-    @classmethod
-    def of(cls, row: same_failure.SameFailure) -> Self | None:
-        """The row as launchers count it."""
-        return cls(key=row.key, count=row.count, since=datetime.fromtimestamp(row.since, UTC)) if row.count else None
-
-    def row(self) -> same_failure.SameFailure:
-        """The same as launchers count it."""
-        return same_failure.SameFailure(self.key, self.count, int(self.since.timestamp()))
-
 
 class Restarts(Frozen, frozen=True):
     """The restarts so far. The fields from `budget_used` on are for the budget and the back-off: `pod_failures` is the
@@ -99,17 +90,16 @@ class Restarts(Frozen, frozen=True):
     @property
     def ledger(self) -> Ledger:
         """The charges as launchers count them."""
-        return Ledger(
-            in_place=self.in_place,
-            process_failures=self.counted - self.pod_failures,
-            pod_failures=self.pod_failures,
-            refilled_at=self.counted - self.budget_used,
-            without_progress=self.without_progress,
-            same=self.same_failure.row() if self.same_failure else same_failure.NO_FAILURE,
-        )
+        row, same = self.same_failure, same_failure.NO_FAILURE
+        if row is not None:
+            same = same_failure.SameFailure(row.key, row.count, int(row.since.timestamp()))
+        programs, refilled_at = self.counted - self.pod_failures, self.counted - self.budget_used
+        return Ledger(self.in_place, programs, self.pod_failures, refilled_at, self.without_progress, same=same)
 
     def with_ledger(self, ledger: Ledger) -> Self:
         """The same with these charges."""
+        row = ledger.same
+        since = datetime.fromtimestamp(row.since, UTC)
         return msgspec.structs.replace(
             self,
             counted=ledger.failures,
@@ -117,7 +107,7 @@ class Restarts(Frozen, frozen=True):
             budget_used=max(0, ledger.used),
             without_progress=ledger.without_progress,
             pod_failures=ledger.pod_failures,
-            same_failure=SameFailure.of(ledger.same),
+            same_failure=SameFailure(key=row.key, count=row.count, since=since) if row.count else None,
         )
 
 

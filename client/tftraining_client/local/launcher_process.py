@@ -10,6 +10,9 @@ from pathlib import Path
 
 from tftraining.launch.failure.cause import is_below
 from tftraining.launch.failure.first_step import UNCLEAN
+from tftraining.launch.failure.restart_rules import Decision, Failure
+from tftraining_api.model.names import Replica
+from tftraining_api.model.spec import JobSpec
 from tftraining_client.local.line_buffer import LineBuffer
 from tftraining_client.local.process_spec import ProcessSpec
 from tftraining_client.local.status import Status, read_result
@@ -34,6 +37,10 @@ class LauncherExit:
     def wants_new_pod(self) -> bool:
         """Whether the launcher left because something in its container keeps the program from starting."""
         return self.message.get("reason") == UNCLEAN
+
+    def decide_restart(self, spec: JobSpec, replica: Replica) -> Decision:
+        """What the job's rules say of the death of that replica's launcher: nobody recreates pods here."""
+        return spec.restart_policy.decide(Failure(replica.role, self.code, None, "Error"), has_stepped=True)
 
 
 class LauncherProcess:

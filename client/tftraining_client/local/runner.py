@@ -16,7 +16,6 @@ from tftraining.launch.in_user_process.shared.tf_config import LONGEST
 from tftraining_client.errors import UserError
 from tftraining_client.local import subreaper
 from tftraining_client.local.fault_injection import Kill
-from tftraining_client.local.launcher_exit import decide_restart
 from tftraining_client.local.launcher_process import LauncherExit, LauncherProcess
 from tftraining_client.local.process_spec import Allocation, LocalJob, ProcessSpec
 from tftraining_client.local.screen import Screen
@@ -142,7 +141,7 @@ class Runner:
         if short >= SHORT_LIVES:
             return self._fail_job("LauncherFailed", f"the launcher of {launcher.name} exits at once, with {ended.code}")
         what = f"the launcher of {launcher.name} exited with {ended.code}"
-        decision = decide_restart(self._local.spec, launcher.spec.replica, ended.code)
+        decision = ended.decide_restart(self._local.spec, launcher.spec.replica)
         if decision.effect.ends_job:
             return self._fail_job(decision.reason("Error"), decision.explain(what))
         self._pod_failures += decision.effect.charged and launcher.spec.replica.traits.in_gang

@@ -15,7 +15,6 @@ import msgspec
 
 from tftraining.launch import history as series
 from tftraining.launch.failure.restarts import Ledger
-from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
 from tftraining.launch.progress import Snapshot
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.next_restart import RESUMES_AT
@@ -65,10 +64,7 @@ class ReportedLedger(Frozen, frozen=True):
 
     def ledger(self) -> Ledger:
         """The counts as launchers and operator merge them."""
-        row = self.same_failure
-        same = NO_FAILURE if row is None else SameFailure(row.key, row.count, row.since)
-        counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
-        return Ledger(*counts, same=same)
+        return Ledger.from_json(msgspec.to_builtins(self))
 
 
 class ReportedRestart(Frozen, frozen=True):

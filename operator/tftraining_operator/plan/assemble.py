@@ -99,7 +99,7 @@ def _is_of_evaluator(refusal: Refusal) -> bool:
 def _wait_until(context: Context, draft: Draft) -> datetime | None:
     """Until when no pod of the gang may be created: the back-off of a restart, or of a refusal by the API server."""
     refusal = context.observed.refusal
-    until = [restart_due(context.spec.restart_policy, draft.status, context.now)] if draft.gang.missing else []
+    until = [restart_due(context.spec, draft.status, context.now)] if draft.gang.missing else []
     until += [refusal.retry_at] if refusal and not _is_of_evaluator(refusal) else []
     return max((each for each in until if each is not None and each > context.now), default=None)
 

@@ -6,7 +6,7 @@ operator is back. A job that has ended never reaches this stage.
 
 from datetime import datetime
 
-from tftraining.launch.failure import start_deadline
+from tftraining.launch.failure import restarts
 from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.job import Problem
 from tftraining_api.model.status import Status
@@ -29,9 +29,9 @@ def check_deadlines(context: Context, draft: Draft) -> Draft:
         limit = f"{run.active_deadline_seconds} s (spec.runPolicy.activeDeadlineSeconds)"
         return _too_late(context, draft, Problem(TOO_LATE, f"not finished after {limit}"))
     if start_by is not None and now >= start_by:
-        limit = start_deadline.limit(run.start_deadline_seconds)
+        limit = restarts.start_limit(run.start_deadline_seconds)
         why = why_incomplete(draft.gang, context.observed, now)[1]
-        return _too_late(context, draft, Problem(start_deadline.REASON, f"not training after {limit}: {why}"))
+        return _too_late(context, draft, Problem(restarts.START_DEADLINE, f"not training after {limit}: {why}"))
     return draft.with_requeue(done_by, start_by)
 
 
@@ -51,7 +51,7 @@ def _active_deadline(context: Context, status: Status) -> datetime | None:
 
 def _start_deadline(context: Context, draft: Draft) -> datetime | None:
     """When the gang has waited too long; None if it trains, or if the chief's launcher keeps this deadline
-    (tftraining/launch/failure/start_deadline.py)."""
+    (tftraining/launch/failure/restarts.py)."""
     gang, status = draft.gang, draft.status
     by_launcher = context.spec.in_place and gang.chief is not None and gang.chief.running
     if by_launcher or status.phase not in ("Starting", "Restarting") or gang.complete:
@@ -63,8 +63,7 @@ def _waiting_since(context: Context, draft: Draft) -> datetime:
     """Since when only the cluster keeps the gang from being there: neither the back-off nor the operator."""
     gang, status, observed, now = draft.gang, draft.status, context.observed, context.now
     in_the_way = (*gang.stale, *gang.given_up)
-    due = restart_due(context.spec.restart_policy, status, now)
-    marks = [each for each in (status.start_time, due) if each is not None]
+    marks = [each for each in (status.start_time, restart_due(context.spec, status, now)) if each is not None]
     marks += [_could_start(pod, status, now) for pod in gang.pods]
     # The time in which the API server refuses to delete a pod is not the operator's own: it counts.
     marks += [pod.deleted_at or now for pod in in_the_way if pod.name not in observed.undeletable_pods]

@@ -23,8 +23,7 @@ LOOK_AGAIN = timedelta(seconds=30)
 
 def asked_quota(context: Context, draft: Draft) -> QuotaAsk | None:
     """The pods that need room in the quotas now; None if no pod of the gang may be created for another reason."""
-    gang, observed = draft.gang, context.observed
-    due = restart_due(context.spec.restart_policy, draft.status, context.now)
+    gang, observed, due = draft.gang, context.observed, restart_due(context.spec, draft.status, context.now)
     refusal = observed.refusal
     refused = refusal is not None and refusal.retry_at > context.now and not is_by_quota(refusal)
     if gang.stale or observed.leftovers or observed.storage.held or refused or context.job.queue_labels:

@@ -19,7 +19,7 @@ from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.restarts import LOSSES
 from tftraining.launch.roles import GANG_ROLES, is_outside_gang
 from tftraining_api.model.names import Replica, member_of
-from tftraining_api.model.spec import Frozen, JobSpec, RestartPolicy
+from tftraining_api.model.spec import Frozen, JobSpec
 from tftraining_api.model.status import Counts, LastRestart, Restarts, Status
 from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Pod
@@ -64,7 +64,8 @@ def restart_what_failed(context: Context, draft: Draft) -> Draft:
         loss = find_loss(gang)
         return _restart(context, draft, incident) if loss is None else _restart(context, draft, loss, lost)
     if needs_queue:
-        incident = _with_running_restart(incident, draft.status, lost, context.job.key.name, context.now)
+        is_part = _is_part_of_running_restart(incident, draft.status, lost, context.job.key.name, context.now)
+        incident = msgspec.structs.replace(incident, part_of_running_restart=is_part)
     return _restart(context, draft, incident)
 
 
@@ -95,19 +96,24 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
     draft = _with_failure(_with_last_account(draft, incident), incident)
     incident, problem = apply_rules(spec, draft.status, incident)
     if lost is not None:
-        incident = _with_running_restart(incident, draft.status, lost, job, now)
-        incident = msgspec.structs.replace(incident, already_backed_off=_has_backed_off(draft.report, incident, job))
+        incident = msgspec.structs.replace(
+            incident,
+            part_of_running_restart=_is_part_of_running_restart(incident, draft.status, lost, job, now),
+            already_backed_off=_has_backed_off(draft.report, incident, job),
+        )
     copy = _surviving_copy(spec, draft, lost) if lost is not None else None
     restarts = count_restart(spec, draft.status, incident, now, copy)
     if problem := problem or why_no_restart(spec, restarts, incident):
         return fail(context, draft, problem)
-    when = _when(spec.restart_policy, restarts, incident, now)
+    when = _when(spec, restarts, incident, now)
     if lost is None:
         answer = f"restarting the gang{when} as attempt {draft.status.attempt + 1}"
         status = _with_next_attempt(_restarting(draft.status, restarts, incident, answer, now), incident)
     else:
         answer = f"recreating its pod{when}; other members {_others(spec, lost)}"
-        status = _with_replaced(_restarting(draft.status, restarts, incident, answer, now), lost)
+        status = _restarting(draft.status, restarts, incident, answer, now)
+        given_up = {**status.replaced, **{pod.label: pod.uid for pod in lost.pods}}
+        status = msgspec.structs.replace(status, replaced=given_up)
         status = _with_successors(status, draft.gang, lost, context.observed.replicas)
         if draft.status.phase == "Running" and _all_restart_alone(spec, lost):
             status = _training_on(status, incident)
@@ -130,11 +136,6 @@ def _with_next_attempt(status: Status, incident: Incident) -> Status:
         replicas={role: Counts(desired=old.desired, highest=old.highest) for role, old in status.replicas.items()},
         ready=f"0/{sum(old.desired for role, old in status.replicas.items() if role in GANG_ROLES)}",
     )
-
-
-def _with_replaced(status: Status, lost: Lost) -> Status:
-    """The status that gives the lost pods up, each by its UID."""
-    return msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in lost.pods}})
 
 
 def _training_on(status: Status, incident: Incident) -> Status:
@@ -164,9 +165,10 @@ def _restarting(status: Status, restarts: Restarts, incident: Incident, answer: 
     )
 
 
-def _when(limits: RestartPolicy, restarts: Restarts, incident: Incident, now: datetime) -> str:
+def _when(spec: JobSpec, restarts: Restarts, incident: Incident, now: datetime) -> str:
     """The wait before the restart in words; empty if there is none."""
-    seconds = wait(limits, restarts, incident.exception if incident.failed else "", now).total_seconds()
+    exception = incident.exception if incident.failed else ""
+    seconds = wait(spec, restarts, exception, now).total_seconds()
     return f" in {seconds:.0f} s" if seconds else ""
 
 
@@ -216,12 +218,7 @@ def _has_backed_off(report: Report | None, incident: Incident, job: str) -> bool
     return last.member == member_of(job, incident.pod_name or "")
 
 
-def _with_running_restart(incident: Incident, status: Status, lost: Lost, job: str, now: datetime) -> Incident:
-    """The incident, as a part of the running restart if it is one."""
-    return msgspec.structs.replace(incident, part_of_running_restart=_is_part(incident, status, lost, job, now))
-
-
-def _is_part(incident: Incident, status: Status, lost: Lost, job: str, now: datetime) -> bool:
+def _is_part_of_running_restart(incident: Incident, status: Status, lost: Lost, job: str, now: datetime) -> bool:
     """Whether the gang is down for another disruption already, and every pod that it loses now existed before that. A
     pod that was created for the restart and is lost again is a new incident."""
     last = status.last_restart

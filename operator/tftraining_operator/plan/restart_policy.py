@@ -16,8 +16,8 @@ from tftraining.launch.failure.incident import FATAL
 from tftraining.launch.failure.same_failure import SPREAD, counts_as_same_failure
 from tftraining.launch.progress import Snapshot
 from tftraining_api.model.job import Problem
-from tftraining_api.model.spec import JobSpec, RestartPolicy
-from tftraining_api.model.status import Restarts, Status
+from tftraining_api.model.spec import JobSpec
+from tftraining_api.model.status import Progress, Restarts, Status
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.incident import Incident, describe, exception_in
@@ -34,11 +34,9 @@ def apply_rules(spec: JobSpec, status: Status, incident: Incident) -> tuple[Inci
     pod = incident.pod
     decision = spec.restart_policy.decide(failure_of(spec, pod), _may_have_stepped(status, pod))
     problem = _failed_by(decision, spec, incident, pod) if decision.effect.ends_job else None
-    incident = msgspec.structs.replace(incident, decision=decision)
-    if not decision.effect.charged:
-        message = decision.explain(incident.message)
-        incident = msgspec.structs.replace(incident, charged=False, message=message)
-    return incident, problem
+    charged, message = decision.effect.charged, incident.message
+    message = message if charged else decision.explain(message)
+    return msgspec.structs.replace(incident, decision=decision, charged=charged, message=message), problem
 
 
 def _failed_by(decision: restart_rules.Decision, spec: JobSpec, incident: Incident, pod: Pod) -> Problem:
@@ -65,69 +63,51 @@ def count_restart(spec: JobSpec, status: Status, incident: Incident, now: dateti
     old = status.restarts
     if incident.part_of_running_restart:
         return old
-    before, reached = _reached_before(old), _find_reached(status, copy)
+    progress = status.progress or Progress()
+    reached = restarts.Reached(progress.epoch, progress.checkpoint, copy)
+    # The status has one step for the checkpoint and for the backup in memory at the last restart.
+    before = restarts.Reached(old.epoch, old.checkpoint, old.checkpoint)
     trained = _seconds_ready(status, min(incident.finished_at or now, now))
     ledger, charged = old.ledger, incident.charged
-    if restarts.has_progressed(before, reached, trained, trained):
-        ledger = restarts.with_progress(ledger, spec.restart_policy)
-    missed = incident.already_backed_off
-    ledger = restarts.account(ledger, incident.reason, charged=charged, by_pod=spec.in_place, already_backed_off=missed)
+    if progressed := restarts.has_progressed(before, reached, trained, trained):
+        ledger = restarts.with_progress(ledger, spec.restart_policy.budget_reset)
+    backed_off = incident.already_backed_off
+    ledger = restarts.account(ledger, incident.reason, charged=charged, by_pod=spec.in_place, backed_off=backed_off)
     if (key := _same_failure_key(spec, incident)) and incident.finished_at is not None:
         ledger = replace(ledger, same=ledger.same.with_failure(key, incident.finished_at.timestamp()))
     is_loss = not incident.failed and incident.reason not in (*restarts.PLANNED, UNCLEAN)
-    counts_copy = charged or restarts.has_newer_copy(before, reached, trained)
     return msgspec.structs.replace(
         old.with_ledger(ledger),
         disruptions=old.disruptions + is_loss,
         recreated=old.recreated + 1,
         epoch=status.progress.epoch if status.progress else old.epoch,
-        checkpoint=_newest(old.checkpoint, reached.checkpoint, reached.copy if counts_copy else None),
+        checkpoint=restarts.newest(old.checkpoint, reached.checkpoint, reached.copy if charged or progressed else None),
     )
 
 
 def why_no_restart(spec: JobSpec, counted: Restarts, incident: Incident) -> Problem | None:
     """Why the job fails instead of restarting; `counted` includes the incident."""
-    ended = incident.finished_at
-    found = restarts.why_no_restart(
-        counted.ledger,
-        spec.restart_policy,
-        incident.message,
-        charged=incident.charged,
-        repeated_at=ended.timestamp() if ended is not None and _same_failure_key(spec, incident) else None,
-        spread=SPREAD,
-    )
+    if not incident.charged:
+        return None
+    ended, policy = incident.finished_at, spec.restart_policy
+    repeated_at = ended.timestamp() if ended is not None and _same_failure_key(spec, incident) else None
+    allowed, limit = policy.max_restarts, policy.same_failure_limit
+    found = restarts.why_no_restart(counted.ledger, incident.message, repeated_at, allowed, limit, SPREAD)
     return Problem(*found) if found else None
 
 
-def wait(limits: RestartPolicy, counted: Restarts, exception: str, at: datetime) -> timedelta:
+def wait(spec: JobSpec, counted: Restarts, exception: str, at: datetime) -> timedelta:
     """The wait before the restart that was decided `at` that time, after a failure by this exception if by any."""
     repeated_at = at.timestamp() if counts_as_same_failure(exception) else None
-    return timedelta(seconds=restarts.wait(counted.ledger, limits, repeated_at))
+    return timedelta(seconds=restarts.wait(counted.ledger, spec.restart_policy.same_failure_limit, repeated_at))
 
 
-def restart_due(limits: RestartPolicy, status: Status, now: datetime) -> datetime | None:
+def restart_due(spec: JobSpec, status: Status, now: datetime) -> datetime | None:
     """When the back-off of the last restart is over; None for a job that was never restarted. A clock that was ahead
     has written a time in the future: nothing says how much of that back-off is left, so it is over."""
     if (last := status.last_restart) is None or is_ahead(last.time, now):
         return None
-    return last.time + wait(limits, status.restarts, last.exception or "", last.time)
-
-
-def _find_reached(status: Status, copy: int | None) -> restarts.Reached:
-    """How far the training has come."""
-    progress = status.progress
-    return (
-        restarts.Reached(copy=copy) if progress is None else restarts.Reached(progress.epoch, progress.checkpoint, copy)
-    )
-
-
-def _reached_before(old: Restarts) -> restarts.Reached:
-    """How far it had come at the last restart; the status has one step for checkpoints and backups in memory."""
-    return restarts.Reached(old.epoch, old.checkpoint, old.checkpoint)
-
-
-def _newest(*steps: int | None) -> int | None:
-    return max((step for step in steps if step is not None), default=None)
+    return last.time + wait(spec, status.restarts, last.exception or "", last.time)
 
 
 def _seconds_ready(status: Status, until: datetime) -> float | None:

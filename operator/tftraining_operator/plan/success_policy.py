@@ -6,7 +6,7 @@ member that the failure is attributed to, so the result of any pod will do.
 
 import msgspec
 
-from tftraining.launch.failure import start_deadline
+from tftraining.launch.failure.restarts import START_DEADLINE
 from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.model.job import Problem
 from tftraining_api.model.names import CONTAINER
@@ -81,7 +81,7 @@ def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]
         name = present_pod(context.job.key.name, result.member, status)
         status = with_failure(status, name, result, reason, log_tail(pod))
     message = result.message or f"{result.member or pod.label} has failed"
-    if reason == start_deadline.REASON:
+    if reason == START_DEADLINE:
         message += _why_missing(context, draft.gang)
     return status, Problem(reason, message)
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.simulated_cluster.builders import a_launched_job
 from tftraining_api.model.names import Replica
-from tftraining_client.local.launcher_exit import decide_restart
+from tftraining_client.local.launcher_process import LauncherExit
 
 NO_MEMORY: dict[str, Any] = {"action": "FailJob", "onSignals": [9], "role": "worker"}
 
@@ -23,4 +23,4 @@ NO_MEMORY: dict[str, Any] = {"action": "FailJob", "onSignals": [9], "role": "wor
 )
 def test_what_becomes_of_a_loss(rules: list[dict[str, Any]], code: int, action: str) -> None:
     spec = a_launched_job().set("restartPolicy.rules", rules).parsed()[1]
-    assert decide_restart(spec, Replica("worker", 1), code).action == action
+    assert LauncherExit(code, {}).decide_restart(spec, Replica("worker", 1)).action == action

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tests.support.simulated_cluster.builders import a_launched_job
 from tests.support.simulated_gang.simulation import make_coordinator
-from tftraining.launch.config.policy import Policy
 from tftraining.launch.failure import restarts
 from tftraining.launch.failure.restarts import Ledger, Reached, has_progressed
 from tftraining.launch.failure.same_failure import SPREAD, SameFailure
@@ -45,12 +44,12 @@ def test_a_charge_is_one_of_a_program_or_of_a_pod() -> None:
 
 
 def test_what_the_launchers_have_backed_off_for_is_not_counted_again() -> None:
-    assert restarts.account(BEFORE, "Evicted", charged=False, already_backed_off=True).without_progress == 5
+    assert restarts.account(BEFORE, "Evicted", charged=False, backed_off=True).without_progress == 5
 
 
 @pytest.mark.parametrize(("budget_reset", "used"), [("OnProgress", 0), ("Never", 5)])
 def test_progress_ends_the_back_off_and_refills_the_budget(budget_reset: str, used: int) -> None:
-    after = restarts.with_progress(BEFORE, Policy(budget_reset=budget_reset))
+    after = restarts.with_progress(BEFORE, budget_reset)
     assert (after.without_progress, after.used, after.failures) == (0, used, 6)
 
 
@@ -84,26 +83,16 @@ def test_no_wait_is_longer_than_until_the_next_failure_may_end_the_job(
     limit: int, repeated_at: float | None, seconds: float
 ) -> None:
     ledger = Ledger(without_progress=7, same=SameFailure("a", 2, 1000))
-    assert restarts.wait(ledger, Policy(same_failure_limit=limit), repeated_at) == seconds
+    assert restarts.wait(ledger, limit, repeated_at) == seconds
 
 
 @pytest.mark.parametrize(
-    ("charged", "repeated_at", "reason"),
-    [
-        (True, 1060.0, "SameFailure"),
-        (True, 1059.0, "MaxRestartsExceeded"),
-        (True, None, "MaxRestartsExceeded"),
-        (False, None, None),
-    ],
+    ("allowed", "repeated_at", "reason"),
+    [(3, 1060.0, "SameFailure"), (3, 1059.0, "MaxRestartsExceeded"), (3, None, "MaxRestartsExceeded"), (4, None, None)],
 )
-def test_why_nothing_restarts(charged: bool, repeated_at: float | None, reason: str | None) -> None:
-    ledger, policy = (
-        Ledger(pod_failures=4, same=SameFailure("a", 3, 1000)),
-        Policy(max_restarts=3, same_failure_limit=3),
-    )
-    found = restarts.why_no_restart(
-        ledger, policy, "worker-1: boom", charged=charged, repeated_at=repeated_at, spread=SPREAD
-    )
+def test_why_nothing_restarts(allowed: int, repeated_at: float | None, reason: str | None) -> None:
+    ledger = Ledger(pod_failures=4, same=SameFailure("a", 3, 1000))
+    found = restarts.why_no_restart(ledger, "worker-1: boom", repeated_at, allowed, 3, SPREAD)
     assert (found and found[0]) == reason
     assert found is None or found[1].startswith("worker-1: boom; ")
 
@@ -169,7 +158,7 @@ def test_a_ledger_survives_its_json_form(one: Ledger) -> None:
 
 def test_the_newer_ledger_decides_about_counts_that_progress_resets() -> None:
     old = Ledger(process_failures=4, without_progress=4, incidents=6)
-    new = restarts.account(restarts.with_progress(old, Policy()), restarts.MEMBER_LOST, charged=False)
+    new = restarts.account(restarts.with_progress(old, "OnProgress"), restarts.MEMBER_LOST, charged=False)
     assert (restarts.merge(old, new), restarts.merge(new, old)) == (new, new)
 
 

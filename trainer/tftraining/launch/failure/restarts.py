@@ -18,6 +18,9 @@ What each cause of a restart costs (`account`, `wait`):
 
 Progress since the last incident (`has_progressed`) begins the back-off anew, and refills the budget (`with_progress`).
 
+The chief's launcher keeps the start deadline while it runs (gang/rounds.py), the operator while it does not
+(plan/deadlines.py), and each member CHIEF_LATE_SECONDS later (rendezvous/chief_contact.py).
+
 The counts are in the ledger. The chief sends it with every `start` and gets it back in every `hello`, so it outlives
 the chief's launcher. It must never forget a charge: a merge takes the larger of each count.
 """
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from tftraining.launch.failure import same_failure
 from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
@@ -44,6 +47,8 @@ PLANNED = (*ASKED_FOR, GROWN)  # nothing has failed or was lost
 
 EXCEEDED = "MaxRestartsExceeded"  # the reason of a job that has no restarts left
 LONGEST_BACKOFF = 60.0
+START_DEADLINE = "StartDeadlineExceeded"  # and of one whose gang does not train in time
+CHIEF_LATE_SECONDS = 30.0
 COPY_PROGRESS_SECONDS = 10.0  # seconds of training that make a newer backup in memory progress
 
 
@@ -63,16 +68,15 @@ class Ledger:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
         """Read the JSON form; ValueError or TypeError if a count is not a number."""
-        in_place, processes, pods, refilled, in_a_row, incidents = (max(0, int(raw.get(name, 0))) for name in _NAMES)
-        same, violations = SameFailure.from_json(raw.get("sameFailure") or {}), max(0, int(raw.get("violations", 0)))
-        return cls(in_place, processes, pods, refilled, in_a_row, incidents, same, violations)
+        counts = {field: max(0, int(raw.get(name, 0))) for field, name in _NAMES.items()}
+        return cls(**counts, same=SameFailure.from_json(raw.get("sameFailure") or {}))
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form, which the operator and all launchers read."""
-        counts = (self.in_place, self.process_failures, self.pod_failures, self.refilled_at, self.without_progress)
+        counts = {name: getattr(self, field) for field, name in _NAMES.items()}
+        left_out = () if self.violations else ("violations",)
         same = {"sameFailure": self.same.to_json()} if self.same.count else {}
-        violations = {"violations": self.violations} if self.violations else {}
-        return {**dict(zip(_NAMES, (*counts, self.incidents))), **same, **violations}
+        return {**{name: count for name, count in counts.items() if name not in left_out}, **same}
 
     @property
     def failures(self) -> int:
@@ -85,7 +89,11 @@ class Ledger:
         return self.failures - self.refilled_at
 
 
-_NAMES = ("inPlace", "processFailures", "podFailures", "refilledAt", "withoutProgress", "incidents")
+_RISING = {
+    "in_place": "inPlace", "process_failures": "processFailures", "pod_failures": "podFailures",
+    "refilled_at": "refilledAt", "violations": "violations",
+}  # fmt: skip
+_NAMES = {**_RISING, "without_progress": "withoutProgress", "incidents": "incidents"}
 
 
 def merge(one: Ledger, other: Ledger) -> Ledger:
@@ -93,16 +101,8 @@ def merge(one: Ledger, other: Ledger) -> Ledger:
     equal failures is that of the one with more failures of programs, for only these extend it."""
     later = max(one, other, key=_how_late)
     failed_later = max(one, other, key=lambda each: (each.process_failures, _how_late(each)))
-    return Ledger(
-        in_place=max(one.in_place, other.in_place),
-        process_failures=max(one.process_failures, other.process_failures),
-        pod_failures=max(one.pod_failures, other.pod_failures),
-        refilled_at=max(one.refilled_at, other.refilled_at),
-        without_progress=later.without_progress,
-        incidents=later.incidents,
-        same=failed_later.same,
-        violations=max(one.violations, other.violations),
-    )
+    rising = {field: max(getattr(one, field), getattr(other, field)) for field in _RISING}
+    return replace(later, same=failed_later.same, **rising)
 
 
 def _how_late(ledger: Ledger) -> tuple[Any, ...]:
@@ -111,30 +111,18 @@ def _how_late(ledger: Ledger) -> tuple[Any, ...]:
     return (*restarts, ledger.same.count, ledger.same.since, ledger.same.key)
 
 
-class RestartLimits(Protocol):
-    """spec.restartPolicy, as launchers and the operator have it."""
-
-    @property
-    def max_restarts(self) -> int:
-        """The charges without progress between them that the job survives."""
-
-    @property
-    def same_failure_limit(self) -> int:
-        """The equal failures in a row that fail the job; 0 is off."""
-
-    @property
-    def budget_reset(self) -> str:
-        """Whether progress refills the budget: OnProgress or Never."""
-
-
 @dataclass(frozen=True)
 class Reached:
-    """How far a training has come: its epoch, and the steps of its newest checkpoint and backup in memory; None for
-    what is unknown."""
+    """How far a training has come: its epoch, and the steps of its newest checkpoint and backup in memory, if known."""
 
     epoch: int | None = None
     checkpoint: int | None = None
     copy: int | None = None
+
+
+def newest(*known: int | None) -> int | None:
+    """The greatest of the known numbers, if any."""
+    return max((each for each in known if each is not None), default=None)
 
 
 def has_progressed(before: Reached, now: Reached, trained: float | None, ran: float | None) -> bool:
@@ -144,57 +132,48 @@ def has_progressed(before: Reached, now: Reached, trained: float | None, ran: fl
     Without reports of epochs a minute is progress. Copies come every second or so: a program that fails after each
     start would never use up its budget, so they count only after a while.
     """
-    if (now.checkpoint or 0) > (before.checkpoint or 0) or has_newer_copy(before, now, trained):
+    has_copy = (now.copy or 0) > (before.copy or 0) and (trained or 0.0) >= COPY_PROGRESS_SECONDS
+    if has_copy or (now.checkpoint or 0) > (before.checkpoint or 0):
         return True
     if now.epoch is not None:
         return now.epoch > (before.epoch or 0)
     return ran is not None and ran >= QUIET_PROGRESS
 
 
-def has_newer_copy(before: Reached, now: Reached, trained: float | None) -> bool:
-    """The same by the backups in memory alone."""
-    return trained is not None and trained >= COPY_PROGRESS_SECONDS and (now.copy or 0) > (before.copy or 0)
-
-
-def with_progress(ledger: Ledger, limits: RestartLimits) -> Ledger:
+def with_progress(ledger: Ledger, budget_reset: str) -> Ledger:
     """The ledger after progress since the last incident."""
-    refilled_at = ledger.refilled_at if limits.budget_reset == "Never" else ledger.failures
+    refilled_at = ledger.refilled_at if budget_reset == "Never" else ledger.failures
     return replace(ledger, without_progress=0, refilled_at=refilled_at)
 
 
-def account(
-    ledger: Ledger, reason: str, *, charged: bool, by_pod: bool = False, already_backed_off: bool = False
-) -> Ledger:
-    """The ledger after an incident. `by_pod`: no launcher could count it. `already_backed_off`: the launchers have
-    counted it in the back-off."""
+def account(ledger: Ledger, reason: str, *, charged: bool, by_pod: bool = False, backed_off: bool = False) -> Ledger:
+    """The ledger after an incident. `by_pod`: no launcher could count it. `backed_off`: its back-off is counted."""
     before = 0 if reason in ASKED_FOR else ledger.without_progress
     return replace(
         ledger,
         process_failures=ledger.process_failures + (charged and not by_pod),
         pod_failures=ledger.pod_failures + (charged and by_pod),
-        without_progress=before + (reason not in PLANNED and not already_backed_off),
+        without_progress=before + (reason not in PLANNED and not backed_off),
         incidents=ledger.incidents + 1,
     )
 
 
 def why_no_restart(
-    ledger: Ledger, limits: RestartLimits, message: str, *, charged: bool, repeated_at: float | None, spread: float
+    ledger: Ledger, message: str, repeated_at: float | None, max_restarts: int, limit: int, spread: float
 ) -> tuple[str, str] | None:
-    """The reason and the message of a job that fails instead of restarting after the incident, which the ledger has
-    counted. `repeated_at`: when it extended the row of equal failures; None if it did not."""
-    if repeated_at is not None and ledger.same.too_often(limits.same_failure_limit, repeated_at, spread):
+    """The reason and the message of a job that fails instead of restarting after a failure, which the ledger has
+    counted. `repeated_at`: when it extended the row of equal failures, if it did. `limit`: sameFailureLimit."""
+    if repeated_at is not None and ledger.same.too_often(limit, repeated_at, spread):
         return same_failure.REASON, f"{message}; {ledger.same.describe()}"
-    if charged and ledger.used > limits.max_restarts:
-        return EXCEEDED, f"{message}; no restarts left: spec.restartPolicy.maxRestarts is {limits.max_restarts}"
+    if ledger.used > max_restarts:
+        return EXCEEDED, f"{message}; no restarts left: spec.restartPolicy.maxRestarts is {max_restarts}"
     return None
 
 
-def wait(ledger: Ledger, limits: RestartLimits, repeated_at: float | None) -> float:
+def wait(ledger: Ledger, limit: int, repeated_at: float | None) -> float:
     """The seconds before the restart after an incident that the ledger has counted."""
     seconds = backoff(ledger.without_progress)
-    if repeated_at is None or not limits.same_failure_limit:
-        return seconds
-    return ledger.same.shortened(seconds, repeated_at)
+    return ledger.same.shortened(seconds, repeated_at) if limit and repeated_at is not None else seconds
 
 
 def backoff(in_a_row: int) -> float:
@@ -207,3 +186,8 @@ def backoff(in_a_row: int) -> float:
 def restarts_alone(role: Role, scope: str, is_chief: bool) -> bool:
     """Whether the others train on while a replica of this role restarts; `scope` is that of spec.restartPolicy."""
     return not role.in_gang or (scope == "Pod" and role.restarts_alone and not is_chief)
+
+
+def start_limit(seconds: float) -> str:
+    """The start deadline in words."""
+    return f"{seconds:.10g} s (spec.runPolicy.startDeadlineSeconds)"

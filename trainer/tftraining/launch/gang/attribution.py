@@ -9,12 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tftraining.launch.config.policy import Policy
-from tftraining.launch.failure import start_deadline
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import Incident, reason_of
 from tftraining.launch.failure.messages import describe, exited_early, summarize_names
-from tftraining.launch.failure.restarts import GROWN, MEMBER_LOST, RESIZED, TERMINATED
+from tftraining.launch.failure.restarts import GROWN, MEMBER_LOST, RESIZED, TERMINATED, start_limit
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang import restart_scope
 from tftraining.launch.gang.membership import Membership
@@ -104,7 +103,7 @@ class Attribution:
 
     @property
     def _start_limit(self) -> str:
-        return start_deadline.limit(self._membership.policy.start_deadline_seconds)
+        return start_limit(self._membership.policy.start_deadline_seconds)
 
     def attribute_scale_down(self, now: float) -> Incident:
         """A scale-down: the gang no longer includes some members of the round."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tftraining.launch.failure import restart_rules, restarts, same_failure, start_deadline
+from tftraining.launch.failure import restart_rules, restarts, same_failure
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
@@ -43,7 +43,7 @@ class Decisions:
         ledger = self._update_ledger(incident, progressed, decision)
         if decision.effect.ends_job:
             self._fail_job(decision.reason(incident.reason), explained, incident)
-        elif (problem := self._why_no_restart(ledger, incident)) is not None:
+        elif incident.charged and (problem := self._why_no_restart(ledger, incident)) is not None:
             self._fail_job(*problem, incident)
         if self.result is not None:
             return None
@@ -52,7 +52,8 @@ class Decisions:
 
     def _update_ledger(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
         """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
-        ledger = restarts.with_progress(self.ledger, self._membership.policy) if progressed else self.ledger
+        budget_reset = self._membership.policy.budget_reset
+        ledger = restarts.with_progress(self.ledger, budget_reset) if progressed else self.ledger
         ledger = restarts.account(ledger, incident.reason, charged=incident.charged)
         ledger = replace(ledger, violations=ledger.violations + bool(incident.violation))
         if not incident.charged or not incident.same or decision.rule:
@@ -60,19 +61,17 @@ class Decisions:
         return replace(ledger, same=ledger.same.with_failure(incident.same, incident.time))
 
     def _why_no_restart(self, ledger: Ledger, incident: Incident) -> tuple[str, str] | None:
-        repeated_at = incident.time if ledger.same != self.ledger.same else None
-        charged, spread = incident.charged, 0.0 if self._membership.job.local else same_failure.SPREAD
-        return restarts.why_no_restart(
-            ledger, self._membership.policy, incident.message, charged=charged, repeated_at=repeated_at, spread=spread
-        )
+        policy, repeated_at = self._membership.policy, incident.time if ledger.same != self.ledger.same else None
+        allowed, limit = policy.max_restarts, policy.same_failure_limit
+        spread = 0.0 if self._membership.job.local else same_failure.SPREAD
+        return restarts.why_no_restart(ledger, incident.message, repeated_at, allowed, limit, spread)
 
     def wait_after(self, incident: Incident) -> float:
         """The seconds from an incident to the restart. On one machine no wait helps a program that is at fault."""
-        policy, repeats = self._membership.policy, bool(incident.same)
-        is_free = self._membership.job.local and repeats and policy.same_failure_limit
-        if is_free or incident.reason in restarts.PLANNED:
+        limit, repeats = self._membership.policy.same_failure_limit, bool(incident.same)
+        if incident.reason in restarts.PLANNED or (repeats and limit and self._membership.job.local):
             return 0.0
-        return restarts.wait(self.ledger, policy, incident.time if repeats else None)
+        return restarts.wait(self.ledger, limit, incident.time if repeats else None)
 
     def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
         """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""
@@ -83,7 +82,7 @@ class Decisions:
 
     def fail_start_deadline(self, message: str) -> None:
         """Fail the job: the gang does not train within the start deadline."""
-        self._fail_job(start_deadline.REASON, message)
+        self._fail_job(restarts.START_DEADLINE, message)
 
     def check_success_policy(self, peer: Peer) -> None:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""

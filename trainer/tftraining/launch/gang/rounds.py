@@ -6,7 +6,7 @@ only rise. So there are never two rounds at once, whatever frames are lost, late
 
 from __future__ import annotations
 
-from tftraining.launch.failure.restarts import Reached, has_newer_copy, has_progressed
+from tftraining.launch.failure.restarts import Reached, has_progressed, newest
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.earlier_rounds import EarlierRounds
 from tftraining.launch.gang.membership import Membership
@@ -233,20 +233,19 @@ class Rounds:
         trained, ran = (None, None) if since is None else (now - since, now - self._started_at)
         before, reached = self._reached_before(), self._find_reached()
         self.has_stepped = self.has_stepped or (reached.epoch is None and (ran or 0.0) >= QUIET_PROGRESS)
-        copy = self._reached.copy
-        if reached.copy is not None and (charged or has_newer_copy(before, reached, trained)):
-            copy = _newest(before.copy, reached.copy)
-        self._reached = Reached(
-            _newest(before.epoch, reached.epoch), _newest(before.checkpoint, reached.checkpoint), copy
-        )
-        return has_progressed(before, reached, trained, ran)
+        progressed = has_progressed(before, reached, trained, ran)
+        counts_copy = reached.copy is not None and (charged or progressed)
+        copy = newest(before.copy, reached.copy) if counts_copy else self._reached.copy
+        epoch, checkpoint = newest(before.epoch, reached.epoch), newest(before.checkpoint, reached.checkpoint)
+        self._reached = Reached(epoch, checkpoint, copy)
+        return progressed
 
     def _find_reached(self) -> Reached:
         """How far the members of this round have come. A checkpoint that is the restored backup in memory is none."""
         trainers = self._membership.trainers
         epochs = [peer.progress.epoch for peer in trainers]
         saved = [peer.progress.checkpoint for peer in trainers if not has_only_resumed_from_copy(peer)]
-        return Reached(_newest(*epochs), _newest(*saved), newest_common_step(self._membership.copiers))
+        return Reached(newest(*epochs), newest(*saved), newest_common_step(self._membership.copiers))
 
     def _reached_before(self) -> Reached:
         """How far the training had come at the last incident. What the first round has resumed from is no progress."""
@@ -258,7 +257,3 @@ class Rounds:
             min(steps, default=None) if known.checkpoint is None else known.checkpoint,
             common_resumption(self._membership.copiers) if known.copy is None else known.copy,
         )
-
-
-def _newest(*known: int | None) -> int | None:
-    return max((each for each in known if each is not None), default=None)
