@@ -61,7 +61,7 @@ class Counts(Frozen, frozen=True):
         return {each for each in indexes if each < self.desired and each not in absent}
 
 
-class SameFailure(Frozen, frozen=True):
+class FailuresInARow(Frozen, frozen=True):
     """How many times in a row, and since when, the program has failed with the same exception at the same place. `key`
     identifies both (see tftraining.launch.failure.same_failure)."""
 
@@ -84,7 +84,7 @@ class Restarts(Frozen, frozen=True):
     pod_failures: int = 0
     epoch: int | None = None
     checkpoint: int | None = None
-    same_failure: SameFailure | None = None
+    same_failure: FailuresInARow | None = None
     restarted_at: str | None = None
 
     @property
@@ -107,7 +107,7 @@ class Restarts(Frozen, frozen=True):
             budget_used=max(0, ledger.used),
             without_progress=ledger.without_progress,
             pod_failures=ledger.pod_failures,
-            same_failure=SameFailure(key=row.key, count=row.count, since=since) if row.count else None,
+            same_failure=FailuresInARow(key=row.key, count=row.count, since=since) if row.count else None,
         )
 
 
@@ -130,7 +130,7 @@ class LastRestart(Frozen, frozen=True):
     exception: str | None = None
 
 
-class Failure(Frozen, frozen=True):
+class LastFailure(Frozen, frozen=True):
     """The last failure of the program, kept after its pod is gone."""
 
     pod: str
@@ -236,7 +236,7 @@ class Status(Frozen, frozen=True):
     accepted_templates: dict[str, str] = msgspec.field(default_factory=dict)
     last_restart: LastRestart | None = None
     progress: Progress | None = None
-    failure: Failure | None = None
+    failure: LastFailure | None = None
     cleanup: Cleanup | None = None
     memory_backup_off: str | None = None
     history: History | None = None

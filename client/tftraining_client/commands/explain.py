@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from tftraining_api.model.status import MEMORY_BACKUP, Failure
+from tftraining_api.model.status import MEMORY_BACKUP, LastFailure
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
 from tftraining_client.commands.advice import advice_for, warnings
@@ -61,7 +61,7 @@ def _parts(job: Job, now: datetime) -> Iterator[str]:
         yield f"try: {text}"
 
 
-def culprit(failure: Failure) -> str:
+def culprit(failure: LastFailure) -> str:
     """`first failure: worker-1: ValueError: boom, exit code 1`."""
     ended = f"signal {failure.signal}" if failure.signal else None
     if ended is None and failure.exit_code is not None:

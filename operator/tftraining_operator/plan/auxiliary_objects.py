@@ -19,7 +19,7 @@ from tftraining_api.manifests.pod_group import pod_group
 from tftraining_api.model.names import CLEANUP, LABEL_ROLE, Replica
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.plan.context import Context, Draft
-from tftraining_operator.plan.gang import Gang
+from tftraining_operator.plan.gang import SortedPods
 from tftraining_operator.plan.incident import Incident
 from tftraining_operator.plan.messages import why_not_started
 from tftraining_operator.plan.refused_writes import CHANGE_REFUSED, KEY_GONE, asked_for_a_pod
@@ -55,7 +55,7 @@ def split_missing_secret(context: Context) -> Context:
     return msgspec.structs.replace(context, observed=observed, missing_secret=refusal.child)
 
 
-def find_missing_secret(name: str, gang: Gang) -> Incident | None:
+def find_missing_secret(name: str, gang: SortedPods) -> Incident | None:
     """The incident of a deleted Secret of that name, if any, and if launchers with its key are there."""
     if not name or not _in_use(gang):
         return None
@@ -77,7 +77,7 @@ def with_secret(context: Context, draft: Draft, wanted: tuple[Replica, ...]) -> 
     return draft.with_fields(create_secret=secret(context.job)) if first else draft
 
 
-def _in_use(gang: Gang) -> bool:
+def _in_use(gang: SortedPods) -> bool:
     """Whether a pod may have the key already: a pod reads it as soon as it has a node."""
     return any((pod.node or pod.running) and not pod.ended for pod in gang.members.values())
 

@@ -12,7 +12,7 @@ from tftraining_api.model.status import Status
 from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.times import earliest
-from tftraining_operator.plan.gang import Gang, classify
+from tftraining_operator.plan.gang import SortedPods, classify
 from tftraining_operator.plan.step import Event, PodDeletion, Step
 
 # Time for the kubelet to send SIGTERM, which TensorFlow ignores; SIGKILL follows.
@@ -61,7 +61,7 @@ class Draft(Frozen, frozen=True):
     """
 
     step: Step
-    gang: Gang
+    gang: SortedPods
     report: Report | None = None
     final: bool = False
 
@@ -110,7 +110,7 @@ class Draft(Frozen, frozen=True):
         return Draft.of(context, status).with_events(*self.step.events)
 
 
-def _report(context: Context, gang: Gang) -> Report | None:
+def _report(context: Context, gang: SortedPods) -> Report | None:
     """The report of the launcher in the chief's present pod; the report of an earlier pod of that name is out of
     date."""
     last, chief = context.observed.launcher_report, gang.chief

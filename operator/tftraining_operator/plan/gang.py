@@ -29,7 +29,7 @@ from tftraining_operator.plan.kueue_successors import free_successors, is_releas
 from tftraining_operator.plan.restart_request import is_restart_requested
 
 
-class Gang(Frozen, frozen=True, dict=True, gc=True):
+class SortedPods(Frozen, frozen=True, dict=True, gc=True):
     """The sorted pods; see the module. `wanted` is in the order of ranks, the chief first. `resized` and `outdated` say
     that pods must be recreated because of the number of workers, or of anything else in the spec; `restart_requested`,
     because a person asks for it. `successors` are the numbers in the names of pods that are to come."""
@@ -125,11 +125,11 @@ def answered_request(status: Status, observed: Observed) -> str | None:
     return attempt[0] if attempt else status.restarts.restarted_at
 
 
-def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted_at: str = "") -> Gang:
+def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted_at: str = "") -> SortedPods:
     """Sort the observed pods for the attempt in `status`, in time linear in the number of replicas and pods. A job
     without a valid spec has no gang. `restarted_at` is the job's request for a restart."""
     if spec is None:
-        return Gang()
+        return SortedPods()
     wanted, evaluators, fingerprint = spec.gang, spec.evaluators, spec.fingerprint
     # Of several pods of a replica the last successor is the current one: `replicas` has them in that order.
     current = {pod.replica: pod for pod in observed.replicas if pod.replica and _is_current(pod, spec, status)}
@@ -153,7 +153,7 @@ def classify(spec: JobSpec | None, status: Status, observed: Observed, restarted
     not_there = [each for each in absent if each not in completed and each not in in_the_way]
     missing = tuple(each for each in not_there if each not in evaluators)
     lost = {pod.replica for pod in given_up}
-    return Gang(
+    return SortedPods(
         wanted=wanted,
         wanted_evaluators=evaluators,
         members=members,
@@ -201,7 +201,7 @@ def _is_current(pod: Pod, spec: JobSpec, status: Status) -> bool:
     return pod.attempt == status.attempt
 
 
-def count(gang: Gang, old: Mapping[str, Counts]) -> dict[str, Counts]:
+def count(gang: SortedPods, old: Mapping[str, Counts]) -> dict[str, Counts]:
     """status.replicas: the numbers of each role."""
     counts: dict[str, Counts] = {}
     # The index of an existing pod counts as used even if no status was written since the pod was created.
@@ -236,7 +236,7 @@ def _vanished(spec: JobSpec, missing: tuple[Replica, ...], status: Status) -> tu
     return tuple(each for each in missing if each.index in had.get(each.role, ()))
 
 
-def is_done(gang: Gang, member: Replica) -> bool:
+def is_done(gang: SortedPods, member: Replica) -> bool:
     """Whether the member's pod has finished, or had before it was deleted."""
     return member in gang.done
 

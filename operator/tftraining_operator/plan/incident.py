@@ -17,7 +17,7 @@ from tftraining.launch.failure.same_failure import counts_as_same_failure
 from tftraining_api.model.names import Replica, pod_name
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.observed import Pod
-from tftraining_operator.plan.gang import Gang, was_disrupted
+from tftraining_operator.plan.gang import SortedPods, was_disrupted
 
 LOG_TAIL_LINES = 20
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -79,7 +79,7 @@ SPEC_CHANGED = Incident(
 RESTART_REQUESTED = Incident(reason=restarts.RESTART_REQUESTED, message="a restart was requested", charged=False)
 
 
-def find_incident(gang: Gang) -> Incident | None:
+def find_incident(gang: SortedPods) -> Incident | None:
     """The incident that the gang shows now, if any: the earliest of its failures and disruptions."""
     disruption = _first_disruption(gang)
     failure = _first_failure(gang.pods)
@@ -90,7 +90,7 @@ def find_incident(gang: Gang) -> Incident | None:
     return find_change(gang)
 
 
-def find_change(gang: Gang) -> Incident | None:
+def find_change(gang: SortedPods) -> Incident | None:
     """A change of the job that takes new pods: also a change made in a suspension that no pass has seen."""
     if gang.resized:
         return RESIZED
@@ -99,7 +99,7 @@ def find_change(gang: Gang) -> Incident | None:
     return RESTART_REQUESTED if gang.restart_requested else None
 
 
-def find_loss(gang: Gang) -> Incident | None:
+def find_loss(gang: SortedPods) -> Incident | None:
     """The incident where launchers keep the other members from failing with the first: there no failure follows from a
     disruption."""
     failure = _first_failure(pod for pod in gang.pods if needs_replacement(pod))
@@ -175,7 +175,7 @@ def _answers(pod: Pod) -> bool:
     return bool(exception) and not counts_as_same_failure(exception)
 
 
-def _first_disruption(gang: Gang) -> tuple[datetime, Incident] | None:
+def _first_disruption(gang: SortedPods) -> tuple[datetime, Incident] | None:
     """The first disruption and its time. The time at which a pod vanished is unknown, so the first such pod stands for
     all."""
     first = min((pod for pod in gang.pods if was_disrupted(pod)), key=_disrupted, default=None)
@@ -197,7 +197,7 @@ def _disruption(pod: Pod) -> tuple[datetime, Incident]:
     return _disrupted(pod), incident
 
 
-def _vanished(replica: Replica, gang: Gang) -> tuple[datetime, Incident]:
+def _vanished(replica: Replica, gang: SortedPods) -> tuple[datetime, Incident]:
     message = f"the pod of {replica} is gone"
     prefixes = (pod.name.removesuffix(pod_name("", pod.label, pod.successor)) for pod in gang.pods)
     number = gang.successors.get(str(replica), 0)

@@ -13,11 +13,11 @@ from tftraining.launch.failure import messages as shared
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.messages import RESTARTING_ALONE, summarize_names
 from tftraining_api.model.names import member_of
-from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Failure, LastRestart, Status
+from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastFailure, LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedFailure, ReportedResult
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
-from tftraining_operator.plan.gang import Gang, finished, is_done
+from tftraining_operator.plan.gang import SortedPods, finished, is_done
 from tftraining_operator.plan.gang_quota import WAITING_FOR_QUOTA
 from tftraining_operator.plan.incident import RESIZED, RESTART_REQUESTED, Incident
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, EARLIER, in_words
@@ -55,7 +55,7 @@ Ended = Incident | ReportedFailure | ReportedResult
 def with_failure(status: Status, pod: str, ended: Ended, reason: str, log_tail: str | None) -> Status:
     """The status with status.failure, which nothing else writes: how the program in the pod of that name ended."""
     exception = ended.exception or None
-    failure = Failure(
+    failure = LastFailure(
         pod=pod, exit_code=ended.exit_code, signal=ended.signal, reason=reason, log_tail=log_tail, exception=exception
     )
     return msgspec.structs.replace(status, failure=failure)
@@ -113,7 +113,7 @@ def what_runs(report: Report | None) -> str:
     return shared.NO_STEP_REPORTED if silent else "training"
 
 
-def who_trains(gang: Gang, report: Report | None) -> str:
+def who_trains(gang: SortedPods, report: Report | None) -> str:
     """`3 replicas training`, and the members that have finished before the others, or but for a thread."""
     told = frozenset(report.finished if report is not None else ())
     done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in told]
@@ -139,7 +139,7 @@ def training_with_fewer(size: int, wanted: int, why: str) -> str:
     return f"training with {size} of {wanted} workers; {why}"
 
 
-def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, str]:
+def why_incomplete(gang: SortedPods, observed: Observed, now: datetime) -> tuple[str, str]:
     """Reason (CamelCase) and message of a gang that does not train yet."""
     if observed.leftovers or (observed.refusal is not None and observed.refusal.message == EARLIER):
         return "Stopping", _left_over(observed, now)
@@ -157,7 +157,7 @@ def why_incomplete(gang: Gang, observed: Observed, now: datetime) -> tuple[str, 
     return "CreatingPods", "creating the pods"
 
 
-def _why_held(gang: Gang, observed: Observed) -> tuple[str, str] | None:
+def _why_held(gang: SortedPods, observed: Observed) -> tuple[str, str] | None:
     """Why the gang's pods may not be created; None if they may. Another job's use of the storage comes first."""
     if observed.storage.held and not gang.stale:
         return STORAGE_IN_USE, observed.storage.held
@@ -192,7 +192,7 @@ def _reasons(words: str) -> str:
     return "; ".join(sorted({_COUNT.sub("", each) for each in re.split(r"[,:.] ", f"{words} ") if each}))
 
 
-def why_no_evaluator(gang: Gang, observed: Observed) -> str:
+def why_no_evaluator(gang: SortedPods, observed: Observed) -> str:
     """What keeps the evaluator from starting, as an addition to the message of a gang that trains; "" if nothing
     does."""
     if gang.missing_evaluators and observed.refusal is not None:
@@ -205,7 +205,7 @@ def is_late(message: str | None) -> bool:
     return (message or "").endswith(LATE)
 
 
-def look_again(gang: Gang, observed: Observed, now: datetime) -> datetime | None:
+def look_again(gang: SortedPods, observed: Observed, now: datetime) -> datetime | None:
     """When the status has to name a pod that is being prepared, or an object of an earlier job."""
     due = [pod.created + PATIENCE for pod in gang.pods if pod.preparing or _CLAIM.match(pod.waiting)]
     due += [each.since + COLLECTION for each in observed.leftovers]

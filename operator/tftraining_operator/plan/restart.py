@@ -27,7 +27,7 @@ from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.auxiliary_objects import find_missing_secret
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
-from tftraining_operator.plan.gang import Gang, count
+from tftraining_operator.plan.gang import SortedPods, count
 from tftraining_operator.plan.incident import (
     RESIZED,
     Incident,
@@ -76,7 +76,7 @@ class Lost(Frozen, frozen=True):
     replicas: tuple[Replica | None, ...]
 
 
-def _find_lost(gang: Gang) -> Lost:
+def _find_lost(gang: SortedPods) -> Lost:
     pods = tuple(pod for pod in gang.pods if needs_replacement(pod))
     return Lost(pods, (*gang.vanished, *(pod.replica for pod in pods)))
 
@@ -145,7 +145,7 @@ def _training_on(status: Status, incident: Incident) -> Status:
     return msgspec.structs.replace(status, phase="Running", message=message, last_restart=alone)
 
 
-def _with_successors(status: Status, gang: Gang, lost: Lost, pods: tuple[Pod, ...]) -> Status:
+def _with_successors(status: Status, gang: SortedPods, lost: Lost, pods: tuple[Pod, ...]) -> Status:
     """The status with the numbers in the names of the new pods, in a queue; `pods` are all of the job."""
     if not any(pod.queue_group for pod in gang.pods):
         return status
@@ -244,7 +244,7 @@ def _all_restart_alone(spec: JobSpec, lost: Lost) -> bool:
     return all(each is not None and spec.restarts_alone(each) for each in lost.replicas)
 
 
-def _needs_queue(queued: bool, gang: Gang, lost: Lost) -> bool:
+def _needs_queue(queued: bool, gang: SortedPods, lost: Lost) -> bool:
     """Whether the whole gang has to queue anew, because Kueue would admit no successor of a lost pod."""
     if not any(each is None or each.traits.in_gang for each in lost.replicas):
         return False

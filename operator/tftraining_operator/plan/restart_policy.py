@@ -32,7 +32,7 @@ def apply_rules(spec: JobSpec, status: Status, incident: Incident) -> tuple[Inci
     if not incident.charged or incident.pod is None:
         return incident, None
     pod = incident.pod
-    decision = spec.restart_policy.decide(failure_of(spec, pod), _may_have_stepped(status, pod))
+    decision = spec.restart_policy.decide(failure_of(spec, pod), _has_stepped(status, pod))
     problem = _failed_by(decision, spec, incident, pod) if decision.effect.ends_job else None
     charged, message = decision.effect.charged, incident.message
     message = message if charged else decision.explain(message)
@@ -118,7 +118,7 @@ def _seconds_ready(status: Status, until: datetime) -> float | None:
     return (until - ready.last_transition_time).total_seconds()
 
 
-def _may_have_stepped(status: Status, pod: Pod) -> bool:
+def _has_stepped(status: Status, pod: Pod) -> bool:
     """Whether the program may have made a step before it failed."""
     finished = pod.exit.finished_at if pod.exit else None
     return status.proven or finished is None or finished - pod.created > SHORT_LIFE

@@ -16,7 +16,7 @@ from tftraining_operator.model.launcher_report import ReportedProgress, Reported
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail, succeed
-from tftraining_operator.plan.gang import Gang, count, finished
+from tftraining_operator.plan.gang import SortedPods, count, finished
 from tftraining_operator.plan.incident import log_tail
 from tftraining_operator.plan.launcher_report import merged, present_pod, with_reported
 from tftraining_operator.plan.messages import why_not_started, with_failure
@@ -33,7 +33,7 @@ def check_success(context: Context, draft: Draft) -> Draft:
     return succeed(context, draft.with_fields(status=status), _why(context.spec, gang, last))
 
 
-def has_succeeded(spec: JobSpec, gang: Gang) -> bool:
+def has_succeeded(spec: JobSpec, gang: SortedPods) -> bool:
     """Whether the replicas that have to finish have finished."""
     if spec.success_policy == "AllWorkers" and not spec.in_place:
         done = {*gang.completed, *(pod.replica for pod in gang.pods if finished(pod))}
@@ -52,7 +52,7 @@ def check_launcher_result(context: Context, draft: Draft) -> Draft:
     return draft
 
 
-def _why(spec: JobSpec, gang: Gang, last: ReportedProgress | None) -> Problem:
+def _why(spec: JobSpec, gang: SortedPods, last: ReportedProgress | None) -> Problem:
     if spec.success_policy == "AllWorkers":
         return Problem("AllWorkersSucceeded", "every chief and worker has succeeded" + _early(last))
     return Problem("ChiefSucceeded", f"{gang.wanted[0]} (the chief) has succeeded" + _early(last))
@@ -64,7 +64,7 @@ def _early(last: ReportedProgress | None) -> str:
     return f"; the program ended the training early, in epoch {epoch} of {epochs}" if 0 < epoch < epochs else ""
 
 
-def _failed(gang: Gang) -> Pod | None:
+def _failed(gang: SortedPods) -> Pod | None:
     """A pod whose launcher says that the job has failed: the pod of the member at fault, if that is there."""
     found = [(pod, result) for pod, result in _results(gang) if result.verdict == "Failed"]
     own = (pod for pod, result in found if pod.label == result.member)
@@ -86,13 +86,13 @@ def _failure(context: Context, draft: Draft, pod: Pod) -> tuple[Status, Problem]
     return status, Problem(reason, message)
 
 
-def _last_progress(gang: Gang) -> ReportedProgress | None:
+def _last_progress(gang: SortedPods) -> ReportedProgress | None:
     """The progress that the launchers left with their result: the chief's, if its pod has ended."""
     found = sorted(_results(gang), key=lambda each: each[0] is not gang.chief)
     return next((result.progress for _, result in found if result.progress is not None), None)
 
 
-def _without_python(spec: JobSpec, gang: Gang) -> Problem | None:
+def _without_python(spec: JobSpec, gang: SortedPods) -> Problem | None:
     """The launcher cannot start: the image lacks the interpreter that the operator puts in front of the command."""
     for pod in (*gang.pods, *gang.evaluators):
         if not pod.waiting and pod.exit is None:
@@ -111,7 +111,7 @@ def _without_python(spec: JobSpec, gang: Gang) -> Problem | None:
     return None
 
 
-def _why_missing(context: Context, gang: Gang) -> str:
+def _why_missing(context: Context, gang: SortedPods) -> str:
     """What keeps a pod from starting, or from being created: the launchers know only which member is missing."""
     refusal = context.observed.refusal
     if gang.missing and refusal is not None:
@@ -120,7 +120,7 @@ def _why_missing(context: Context, gang: Gang) -> str:
     return next((f"; {label}: {why}" for label, why in found if why), "")
 
 
-def _results(gang: Gang) -> list[tuple[Pod, ReportedResult]]:
+def _results(gang: SortedPods) -> list[tuple[Pod, ReportedResult]]:
     ended = ((pod, pod.exit) for pod in (*gang.pods, *gang.evaluators, *gang.given_up) if pod.exit is not None)
     return [(pod, end.result) for pod, end in ended if end.result is not None]
 

@@ -18,10 +18,10 @@ ROWS = re.findall(
     r"^\| ([\w -]+?) \| [^|]+ \| `([\w.]+)` \|([^|]*)\|$", PAGE.partition("\n## Glossary\n")[2], re.MULTILINE
 )
 PACKAGES = ("api/tftraining_api", "operator/tftraining_operator", "trainer/tftraining", "client/tftraining_client")
-# Classes of one name: the operator's and the launchers' view of one word, the operator's and the client's, and those of
-# modules that have nothing to do with each other.
+# Classes of one name: the operator's and the launchers' view of an incident, the operator's and the client's views, and
+# those of modules that have nothing to do with each other.
 TWINS = {
-    *("Failure", "Gang", "Incident", "SameFailure"),
+    "Incident",
     *("Event", "History", "Job", "Pod", "Problem", "RestartMark", "Snapshot"),
     *("Cleanup", "CutError", "Defaults", "Entry", "Order", "Output", "Part", "Peer", "Result"),
 }

@@ -15,8 +15,8 @@ from tftraining.launch.failure import restarts
 from tftraining.launch.failure.restarts import Ledger, Reached, has_progressed
 from tftraining.launch.failure.same_failure import SPREAD, SameFailure
 from tftraining_api.model.job import parse_job
+from tftraining_api.model.status import FailuresInARow as Row
 from tftraining_api.model.status import Restarts
-from tftraining_api.model.status import SameFailure as Row
 
 BEFORE = Ledger(process_failures=4, pod_failures=2, refilled_at=1, without_progress=5, incidents=9)
 

@@ -4,7 +4,7 @@ import pytest
 
 from tests.support.simulated_cluster.builders import a_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
-from tftraining_api.model.status import Failure
+from tftraining_api.model.status import LastFailure
 
 
 def test_the_trajectory_of_a_crash() -> None:
@@ -43,7 +43,7 @@ def test_what_the_status_says_of_a_crash() -> None:
     assert status.message == "worker-1 failed: exit code 137 (SIGKILL); restarting the gang as attempt 2"
     assert last is not None
     assert (last.pod, last.exit_code, last.signal, last.reason) == ("mnist-worker-1", 137, 9, "Error")
-    assert status.failure == Failure("mnist-worker-1", 137, 9, "Error", "epoch 3\nKilled")
+    assert status.failure == LastFailure("mnist-worker-1", 137, 9, "Error", "epoch 3\nKilled")
     assert (status.restarts.counted, status.restarts.disruptions, status.restarts.recreated) == (1, 0, 1)
     assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Warning", "Error")
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tftraining_api.model.status import Failure, LastRestart, Status
+from tftraining_api.model.status import LastFailure, LastRestart, Status
 from tftraining_operator.model.launcher_report import ReportedFailure, ReportedRestart, ReportedResult
 from tftraining_operator.plan.launcher_report import restart_record
 from tftraining_operator.plan.messages import account, with_failure
@@ -43,8 +43,8 @@ def test_what_is_not_known_is_unset() -> None:
 @pytest.mark.parametrize("ended", [ReportedFailure(**ENDED), ReportedResult("Failed", **ENDED)])
 def test_every_field_of_a_failure_is_kept(ended: ReportedFailure | ReportedResult) -> None:
     status = with_failure(Status(), "digits-worker-1", ended, "Killed", "last words")
-    assert status.failure == Failure(pod="digits-worker-1", reason="Killed", log_tail="last words", **ENDED)
-    assert all(getattr(status.failure, name) for name in Failure.__struct_fields__)
+    assert status.failure == LastFailure(pod="digits-worker-1", reason="Killed", log_tail="last words", **ENDED)
+    assert all(getattr(status.failure, name) for name in LastFailure.__struct_fields__)
     silent = with_failure(status, "digits-worker-1", msgspec.structs.replace(ended, exception=""), "Error", None)
     assert silent.failure is not None and silent.failure.exception is None
 
