@@ -14,6 +14,7 @@ from tests.support.simulated_gang.copies import (
     restored,
     start_gang_with_copies,
 )
+from tests.support.simulated_gang.members import start_gang
 from tests.support.simulated_gang.simulation import exited, heartbeat
 from tftraining.launch.gang.coordinator import Coordinator
 
@@ -66,6 +67,12 @@ def test_a_program_that_ran_out_of_memory_ends_the_backups_of_the_job() -> None:
     summary = chief.backups.summarize()
     assert summary is not None
     assert (summary.on, summary.reason) == (False, "worker-1 was OOMKilled")
+
+
+def test_a_job_without_backups_says_nothing_of_them_after_it_ran_out_of_memory() -> None:
+    chief = start_gang("worker-0", "worker-1")
+    chief.handle_frame("worker-1", exited(1, number_of_signal=9, kind="OOMKilled"), 6.0)
+    assert chief.backups.summarize() is None
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,8 @@ class MemoryBackups:
         """The incident that ends the round. If its cause may be the restored copy, that copy is not used again, and the
         failure does not count as a repeated one: the next round resumes elsewhere. A program that ran out of memory
         ends the backups of the job, for they may be the cause; so does a resumed training that differs."""
+        if all(peer.memory_copies is None for peer in self._membership.copiers):
+            return incident  # no launcher can keep copies
         if incident.exit is not None and incident.exit.kind == OOM_KILLED:
             self._off = was_oom_killed(incident.member)
         if violation := violation_of(peer.backup for peer in self._membership.copiers):
