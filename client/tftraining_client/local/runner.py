@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tftraining.launch.failure.restarts import backoff
 from tftraining.launch.in_user_process.shared.tf_config import LONGEST
 from tftraining_client.errors import UserError
 from tftraining_client.local import subreaper
@@ -146,7 +147,7 @@ class Runner:
             return self._fail_job(decision.reason("Error"), decision.explain(what))
         self._pod_failures += decision.effect.charged and launcher.spec.replica.traits.in_gang
         self.note(f"{what}; restarting it")
-        return await asyncio.sleep(short - 1 if short else 0)
+        return await asyncio.sleep(backoff(short))
 
     def _clean(self, launcher: LauncherProcess, why: str) -> None:
         """Empty what stands for the container of a replica, before a launcher that has left for a new one."""

@@ -72,11 +72,9 @@ class Incident(Frozen, frozen=True):
         return self.pod.exit.finished_at if self.pod and self.pod.exit else None
 
 
-RESIZED = Incident(reason=restarts.RESIZED, message="the number of workers changed", charged=False)
-SPEC_CHANGED = Incident(
-    reason=restarts.SPEC_CHANGED, message="the pod template or a replica count changed", charged=False
-)
-RESTART_REQUESTED = Incident(reason=restarts.RESTART_REQUESTED, message="a restart was requested", charged=False)
+RESIZED = Incident(restarts.RESIZED, "the number of workers changed", charged=False)
+SPEC_CHANGED = Incident(restarts.SPEC_CHANGED, "the pod template or a replica count changed", charged=False)
+RESTART_REQUESTED = Incident(restarts.RESTART_REQUESTED, "a restart was requested", charged=False)
 
 
 def find_incident(gang: SortedPods) -> Incident | None:

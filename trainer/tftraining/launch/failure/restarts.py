@@ -36,8 +36,7 @@ from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
 from tftraining.launch.progress import QUIET_PROGRESS
 from tftraining.launch.roles import Role
 
-MEMBER_LOST = "MemberLost"
-TERMINATED = "Terminated"  # a member has received SIGTERM
+MEMBER_LOST, TERMINATED = "MemberLost", "Terminated"  # a member is silent; it has received SIGTERM
 LOSSES = (MEMBER_LOST, TERMINATED)  # as launchers see them; the operator knows more of a lost pod
 RESIZED = "Resized"  # the spec's number of workers has changed
 GROWN = "Grown"  # a lost worker is back
@@ -178,9 +177,7 @@ def wait(ledger: Ledger, limit: int, repeated_at: float | None) -> float:
 
 def backoff(in_a_row: int) -> float:
     """The seconds before a restart that is the `in_a_row`th without progress: 0 at first, then 1, 2, 4 … 60."""
-    if in_a_row <= 1:
-        return 0.0
-    return min(LONGEST_BACKOFF, 2.0 ** min(in_a_row - 2, 10))
+    return 0.0 if in_a_row <= 1 else min(LONGEST_BACKOFF, 2.0 ** min(in_a_row - 2, 10))
 
 
 def restarts_alone(role: Role, scope: str, is_chief: bool) -> bool:

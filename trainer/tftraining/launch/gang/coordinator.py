@@ -178,7 +178,7 @@ class Coordinator:
         if self.decisions.result is None and self.rounds.running:
             self._check_running_round(now)
         elif self.decisions.result is None and (missing := self.rounds.find_overdue(now)):
-            self.decisions.fail_start_deadline(self._attribution.describe_absence(missing))
+            self.decisions.fail_job(restarts.START_DEADLINE, self._attribution.describe_absence(missing))
         self._start_ready(now)
 
     def apply_spec_update(self, gang: Gang, policy: Policy, now: float) -> None:
@@ -222,7 +222,7 @@ class Coordinator:
         """Fail the job if its programs do not train at the start deadline; without a deadline say so."""
         self.late_start, ends_job = self._attribution.describe_late_start()
         if ends_job:
-            self.decisions.fail_start_deadline(self.late_start)
+            self.decisions.fail_job(restarts.START_DEADLINE, self.late_start)
             self._halt_if_decided()
 
     # Starts.

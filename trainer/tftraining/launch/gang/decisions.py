@@ -42,9 +42,9 @@ class Decisions:
             incident = replace(incident, charged=False, message=explained)
         ledger = self._update_ledger(incident, progressed, decision)
         if decision.effect.ends_job:
-            self._fail_job(decision.reason(incident.reason), explained, incident)
+            self.fail_job(decision.reason(incident.reason), explained, incident)
         elif incident.charged and (problem := self._why_no_restart(ledger, incident)) is not None:
-            self._fail_job(*problem, incident)
+            self.fail_job(*problem, incident)
         if self.result is not None:
             return None
         self.ledger = ledger
@@ -78,11 +78,7 @@ class Decisions:
         decision = self._apply_rules(incident, has_stepped)
         if decision.rule and decision.effect.ends_job:
             self.last_failure = incident
-            self._fail_job(decision.reason(incident.reason), decision.explain(incident.message), incident)
-
-    def fail_start_deadline(self, message: str) -> None:
-        """Fail the job: the gang does not train within the start deadline."""
-        self._fail_job(restarts.START_DEADLINE, message)
+            self.fail_job(decision.reason(incident.reason), decision.explain(incident.message), incident)
 
     def check_success_policy(self, peer: Peer) -> None:
         """A program has exited with 0: the job succeeds if spec.successPolicy is now met."""
@@ -98,6 +94,7 @@ class Decisions:
         failure = restart_rules.Failure.of(role_of(incident.member), incident.reason, incident.exit)
         return restart_rules.decide(self._membership.policy.rules, failure, has_stepped)
 
-    def _fail_job(self, reason: str, message: str, incident: Incident | None = None) -> None:
+    def fail_job(self, reason: str, message: str, incident: Incident | None = None) -> None:
+        """Fail the job, because of the incident if there is one."""
         member, program_exit = (incident.member, incident.exit) if incident is not None else (None, None)
         self.result = Result(FAILED, reason, message, member, program_exit)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restarts import TERMINATED, Ledger
 from tftraining.launch.failure.result import Result
 from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.process.program import Program
@@ -99,7 +99,7 @@ class RendezvousClient:
         """After SIGTERM: terminate the program; `grace` is what is left of its grace period, in seconds."""
         await self._program.terminate(grace)
         if self.control.result is None:
-            self.control.result = Result("", "Terminated", f"{self.settings.gang.me} received SIGTERM")
+            self.control.result = Result("", TERMINATED, f"{self.settings.gang.me} received SIGTERM")
         return self.control.result
 
     # One connection.
