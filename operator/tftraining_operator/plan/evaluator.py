@@ -4,7 +4,7 @@ Only a rule of spec.restartPolicy.rules makes its failure the job's. A pod that 
 by the next one a minute after its creation: that is the whole back-off, and it needs no memory.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 
@@ -14,7 +14,9 @@ from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.gang import was_disrupted
-from tftraining_operator.plan.incident import describe, needs_replacement
+from tftraining_operator.plan.incident import incident_of, needs_replacement
+from tftraining_operator.plan.messages import RECREATING
+from tftraining_operator.plan.restart import with_replaced
 from tftraining_operator.plan.restart_policy import failure_of
 from tftraining_operator.plan.step import Event
 
@@ -25,18 +27,18 @@ def replace_evaluator(context: Context, draft: Draft) -> Draft:
     """The draft with the replacement of a lost evaluator, or the job's end if a rule says so."""
     # A pod that does not fit the spec any more is given up, even if the spec is changed back before the pod is gone.
     outdated = [pod for pod in draft.gang.given_up if pod.replica in draft.gang.wanted_evaluators]
-    draft = draft.with_fields(status=_with_replaced(draft.status, *outdated))
+    draft = draft.with_fields(status=with_replaced(draft.status, *outdated))
     lost = next((pod for pod in draft.gang.evaluators if needs_replacement(pod)), None)
     if lost is None:
         return draft
     if (problem := _failed_by_rule(context, lost)) is not None:
         return fail(context, draft, problem)
-    due = _due(lost, context.now)
+    due = context.now if was_disrupted(lost) else lost.created + AT_MOST_EVERY
     if due > context.now:
         return draft.with_requeue(due)
-    message = f"{_what_happened(lost)}; recreating its pod"
+    message = f"{incident_of(lost).message}; {RECREATING}"
     event = Event("Normal" if was_disrupted(lost) else "Warning", "EvaluatorReplaced", message)
-    status = _with_replaced(_counted(draft.status, lost), lost)
+    status = with_replaced(_counted(draft.status, lost), lost)
     return draft.with_fields(status=status).with_deletions((lost,)).with_events(event)
 
 
@@ -46,17 +48,7 @@ def _failed_by_rule(context: Context, pod: Pod) -> Problem | None:
     decision = context.spec.restart_policy.decide(failure_of(context.spec, pod), has_stepped=True)
     if not decision.effect.ends_job:
         return None
-    return Problem(decision.reason("Error"), decision.explain(_what_happened(pod)))
-
-
-def _due(pod: Pod, now: datetime) -> datetime:
-    return now if was_disrupted(pod) else pod.created + AT_MOST_EVERY
-
-
-def _what_happened(pod: Pod) -> str:
-    if was_disrupted(pod):
-        return f"{pod.label} was disrupted: {pod.disruption}" if pod.disruption else f"{pod.label} was deleted"
-    return f"{pod.label} failed: {describe(pod)}"
+    return Problem(decision.reason("Error"), decision.explain(incident_of(pod).message))
 
 
 def _counted(status: Status, pod: Pod) -> Status:
@@ -66,7 +58,3 @@ def _counted(status: Status, pod: Pod) -> Status:
         disruptions=status.restarts.disruptions + was_disrupted(pod),
     )
     return msgspec.structs.replace(status, restarts=restarts)
-
-
-def _with_replaced(status: Status, *pods: Pod) -> Status:
-    return msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in pods}})

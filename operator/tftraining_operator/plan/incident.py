@@ -20,6 +20,7 @@ from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.gang import SortedPods, was_disrupted
 
 LOG_TAIL_LINES = 20
+DELETED, LOST_WITH_NODE = "was deleted", "was lost with its node"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -107,6 +108,11 @@ def find_loss(gang: SortedPods) -> Incident | None:
     return disruption[1] if disruption else None
 
 
+def incident_of(pod: Pod) -> Incident:
+    """What befell a pod that needs a replacement."""
+    return _disruption(pod)[1] if was_disrupted(pod) else _failure(pod)
+
+
 def needs_replacement(pod: Pod) -> bool:
     """Whether the pod ended without deciding the job's end: the cluster or a person ended it, or it failed before its
     launcher could leave a result."""
@@ -188,8 +194,8 @@ def _disrupted(pod: Pod) -> datetime:
 
 def _disruption(pod: Pod) -> tuple[datetime, Incident]:
     reason = pod.disruption or "PodDeleted"
-    what = f"was disrupted: {pod.disruption}" if pod.disruption else "was deleted"
-    what = "was lost with its node" if pod.node_lost else what
+    what = f"was disrupted: {pod.disruption}" if pod.disruption else DELETED
+    what = LOST_WITH_NODE if pod.node_lost else what
     detail = f" ({pod.message})" if pod.disruption and pod.message else ""
     incident = Incident(reason=reason, message=f"{pod.label} {what}{detail}", charged=False, pod=pod)
     return _disrupted(pod), incident

@@ -19,21 +19,21 @@ from tftraining_operator.model.launcher_report import Report, ReportedFailure, R
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.gang import SortedPods, finished, is_done
 from tftraining_operator.plan.gang_quota import WAITING_FOR_QUOTA
-from tftraining_operator.plan.incident import RESIZED, RESTART_REQUESTED, Incident
+from tftraining_operator.plan.incident import DELETED, LOST_WITH_NODE, RESIZED, RESTART_REQUESTED, Incident
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, EARLIER, in_words
 from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
 
 _REASONS = {
     "Grown": "is back",
     "MemberLost": "became unreachable",
-    "NodeLost": "was lost with its node",
-    "PodDeleted": "was deleted",
+    "NodeLost": LOST_WITH_NODE,
+    "PodDeleted": DELETED,
     RESUMED_TRAINING_DIFFERS: "found that its resumed training differs from the undisturbed one",
     "Stalled": "stopped making steps",
     "Terminated": "was terminated",
 }
 
-IN_PLACE = "restarting in place"
+IN_PLACE, RECREATING = "restarting in place", "recreating its pod"
 _ASKED_FOR = {each.reason: each.message for each in (RESIZED, RESTART_REQUESTED)}
 # Claims are bound, volumes and the network of a pod are ready within a few seconds; only later does the status say so.
 PATIENCE = timedelta(seconds=20)
@@ -105,6 +105,20 @@ def account(job: str, last: LastRestart) -> str:
     if last.down_seconds is not None:
         return f"{what}; {resumption(last)}{lost_work(last)}"
     return f"{what}; {RESTARTING_ALONE if last.alone else IN_PLACE}"
+
+
+def restarting_gang(attempt: int, wait: timedelta) -> str:
+    """`restarting the gang in 4 s as attempt 2`."""
+    return f"restarting the gang{_in(wait)} as attempt {attempt}"
+
+
+def recreating_pod(others_train: bool, wait: timedelta = timedelta()) -> str:
+    """`recreating its pod in 4 s; other members keep training`."""
+    return f"{RECREATING}{_in(wait)}; other members {'keep training' if others_train else 'are waiting'}"
+
+
+def _in(wait: timedelta) -> str:
+    return f" in {wait.total_seconds():.0f} s" if wait else ""
 
 
 def what_runs(report: Report | None) -> str:

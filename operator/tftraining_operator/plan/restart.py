@@ -34,13 +34,14 @@ from tftraining_operator.plan.incident import (
     find_change,
     find_incident,
     find_loss,
+    incident_of,
     log_tail,
     needs_replacement,
 )
 from tftraining_operator.plan.kueue_successors import admits_successors, find_unreplaceable, next_successors
 from tftraining_operator.plan.launcher_report import merged
 from tftraining_operator.plan.memory_backup import without_backup
-from tftraining_operator.plan.messages import with_failure
+from tftraining_operator.plan.messages import recreating_pod, restarting_gang, with_failure
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
 from tftraining_operator.plan.restart_policy import apply_rules, count_restart, wait, why_no_restart
 from tftraining_operator.plan.step import Event
@@ -105,15 +106,13 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
     restarts = count_restart(spec, draft.status, incident, now, copy)
     if problem := problem or why_no_restart(spec, restarts, incident):
         return fail(context, draft, problem)
-    when = _when(spec, restarts, incident, now)
+    pause = wait(spec, restarts, incident.exception if incident.failed else "", now)
     if lost is None:
-        answer = f"restarting the gang{when} as attempt {draft.status.attempt + 1}"
+        answer = restarting_gang(draft.status.attempt + 1, pause)
         status = _with_next_attempt(_restarting(draft.status, restarts, incident, answer, now), incident)
     else:
-        answer = f"recreating its pod{when}; other members {_others(spec, lost)}"
-        status = _restarting(draft.status, restarts, incident, answer, now)
-        given_up = {**status.replaced, **{pod.label: pod.uid for pod in lost.pods}}
-        status = msgspec.structs.replace(status, replaced=given_up)
+        answer = recreating_pod(_others_train(spec, lost), pause)
+        status = with_replaced(_restarting(draft.status, restarts, incident, answer, now), *lost.pods)
         status = _with_successors(status, draft.gang, lost, context.observed.replicas)
         if draft.status.phase == "Running" and _all_restart_alone(spec, lost):
             status = _training_on(status, incident)
@@ -138,10 +137,15 @@ def _with_next_attempt(status: Status, incident: Incident) -> Status:
     )
 
 
+def with_replaced(status: Status, *pods: Pod) -> Status:
+    """The status that gives these pods up, each by its UID."""
+    return msgspec.structs.replace(status, replaced={**status.replaced, **{pod.label: pod.uid for pod in pods}})
+
+
 def _training_on(status: Status, incident: Incident) -> Status:
     """The status of a job whose other members train on, while the lost ones restart alone."""
     alone = status.last_restart and msgspec.structs.replace(status.last_restart, alone=True)
-    message = f"{incident.message}; recreating its pod; other members keep training"
+    message = f"{incident.message}; {recreating_pod(others_train=True)}"
     return msgspec.structs.replace(status, phase="Running", message=message, last_restart=alone)
 
 
@@ -163,13 +167,6 @@ def _restarting(status: Status, restarts: Restarts, incident: Incident, answer: 
         restarts=restarts,
         last_restart=status.last_restart if incident.part_of_running_restart else _last_restart(incident, now),
     )
-
-
-def _when(spec: JobSpec, restarts: Restarts, incident: Incident, now: datetime) -> str:
-    """The wait before the restart in words; empty if there is none."""
-    exception = incident.exception if incident.failed else ""
-    seconds = wait(spec, restarts, exception, now).total_seconds()
-    return f" in {seconds:.0f} s" if seconds else ""
 
 
 def _with_last_account(draft: Draft, incident: Incident) -> Draft:
@@ -232,11 +229,10 @@ def _is_part_of_running_restart(incident: Incident, status: Status, lost: Lost, 
     return all(pod.created < last.time.replace(microsecond=0) for pod in lost.pods)  # pods tell seconds only
 
 
-def _others(spec: JobSpec, lost: Lost) -> str:
-    """What the other members do until the lost ones are back, as a clause of the message."""
+def _others_train(spec: JobSpec, lost: Lost) -> bool:
+    """Whether the other members keep training until the lost ones are back."""
     workers = all(each is not None and each.traits.resizable for each in lost.replicas)
-    workers = workers and spec.chief not in lost.replicas
-    return "keep training" if workers and spec.min_replicas is not None else "are waiting"
+    return workers and spec.chief not in lost.replicas and spec.min_replicas is not None
 
 
 def _all_restart_alone(spec: JobSpec, lost: Lost) -> bool:
@@ -277,9 +273,7 @@ def _refund(draft: Draft) -> Draft:
     pod = next((each for each in draft.gang.stale if _was_lost_before(each, status.attempt)), None)
     if pod is None or last is None or last.exit_code is None:
         return draft
-    message = (
-        f"{pod.label} was lost with its node ({pod.message}): the charge for the failure that followed is refunded"
-    )
+    message = f"{incident_of(pod).message}: the charge for the failure that followed is refunded"
     restarts = msgspec.structs.replace(
         status.restarts,
         budget_used=max(0, status.restarts.budget_used - 1),

@@ -288,6 +288,16 @@ def test_an_evaluator_that_fails_is_made_anew_alone_a_minute_after_it_was_made(j
     assert told(cluster) == [("Warning", "EvaluatorReplaced")]
 
 
+def test_what_befell_an_evaluator_is_told_as_of_any_pod() -> None:
+    cluster = running(everybody(a_job())).wait(100).exit("evaluator-0", message="ValueError: boom\n").run()
+    cluster.wait(100).exit("evaluator-0", code=137, reason="OOMKilled").run().delete("evaluator-0").run()
+    assert [note.message for note in cluster.events] == [
+        "evaluator-0: ValueError: boom; recreating its pod",
+        "evaluator-0 failed: exit code 137 (SIGKILL, OOMKilled); recreating its pod",
+        "evaluator-0 was deleted; recreating its pod",
+    ]
+
+
 @BOTH
 def test_an_evaluator_that_lived_long_or_was_disrupted_is_made_anew_at_once(job: Any) -> None:
     cluster = running(everybody(job())).wait(100).exit("evaluator-0").run()
