@@ -73,6 +73,12 @@ def test_what_is_progress(now: Reached, trained: float | None, ran: float | None
     assert has_progressed(Reached(epoch=2, checkpoint=100, copy=150), now, trained, ran) == is_progress
 
 
+@pytest.mark.parametrize("now", [Reached(epoch=1), Reached(checkpoint=1), Reached(epoch=0, copy=1)])
+def test_the_first_of_its_kind_is_progress(now: Reached) -> None:
+    assert has_progressed(Reached(), now, 10.0, 10.0)
+    assert not has_progressed(now, now, 10.0, 10.0) and not has_progressed(Reached(), Reached(epoch=0), None, 10.0)
+
+
 def test_the_back_off_grows_to_a_minute() -> None:
     waits = [restarts.backoff(number) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
     assert waits == [0, 0, 1, 2, 4, 32, 60, 60, 60]
@@ -149,6 +155,13 @@ def test_merging_ledgers_forgets_nothing_and_is_commutative(one: Ledger, other: 
     assert merged == restarts.merge(other, one)
     assert merged.failures >= max(one.failures, other.failures)
     assert restarts.merge(merged, one) == merged
+
+
+def test_a_ledger_of_nothing_counts_nothing() -> None:
+    names = ("inPlace", "processFailures", "podFailures", "refilledAt", "withoutProgress", "incidents")
+    assert Ledger().to_json() == dict.fromkeys(names, 0)
+    assert Ledger.from_json({}) == Ledger.from_json(dict.fromkeys((*names, "violations"), -1)) == Ledger()
+    assert Ledger().violations == 0
 
 
 @given(LEDGERS)
