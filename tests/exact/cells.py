@@ -240,11 +240,18 @@ def expected(cell: Cell) -> Expected:
         source.once
         and cell.shape != "initial-epoch"
         and not apart
-        and not (cell.scaled_to and cell.input == "file-shards"),
+        and not (cell.scaled_to and (cell.input == "file-shards" or _is_looked_at(cell))),
         source.unsized,
         cell.scaled_to > 0,
         source.drawn and not cell.seeded,
     )
+
+
+def _is_looked_at(cell: Cell) -> bool:
+    """Whether the shuffled input gives another order in one of the two gangs: Keras 3 looks at a batch where there is
+    one worker."""
+    shuffles = "shuffle" in INPUTS[cell.input].what and cell.input != "shuffled-once"
+    return cell.lib == "keras" and shuffles and 1 in (cell.workers, cell.scaled_to)
 
 
 def keeps(said: str, promised: str) -> bool:

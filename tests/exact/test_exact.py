@@ -65,6 +65,7 @@ GANGS_3 = [  # of Keras 3
     Cell(lib="keras", workers=2, callbacks=("checkpoint",), epochs=3, kills=(Kill(0, at="save"), Kill(1, at="save"))),
     Cell(lib="keras", workers=2, epochs=3, kills=(Kill(0, at="save"), Kill(1, at="save"))),
     Cell(lib="keras", workers=2, scaled_to=3, input="shuffled", callbacks=("csv",), epochs=3, kills=(Kill(1, 7),)),
+    Cell(lib="keras", workers=2, scaled_to=1, input="cache-behind", kills=(Kill(2, 6),)),
 ]
 NEW_PODS = [
     Cell(workers=2, shape="two-fits", backup=False, kills=(Kill(3, 4, member=1, what=POD),)),

@@ -272,6 +272,12 @@ def test_all_go_on_where_the_chief_says(begin: Begin) -> None:
             "others not at all",
         ),
         (
+            {"workers": 1, "globalBatch": 8},
+            Kind(STEP, digest="digest", orders=(types.SimpleNamespace(),)),
+            "Keras 3 looks at a batch of the shuffled input in a gang of one worker, and in no other: the rest of the "
+            "training sees it in another order",
+        ),
+        (
             {"globalBatch": 16},
             Kind(STEP, digest="another"),
             "the input differs from that before the restart: the rest of the training sees it in another order",
@@ -287,6 +293,7 @@ def test_it_says_what_of_the_training_is_drawn_anew(
     told: str,
 ) -> None:
     monkeypatch.setattr(fit, "examples_in_a_step", lambda dataset, replicas: 16)
+    monkeypatch.setattr(LegacyFit, "looks_alone", True)
     begin(copy={**PLACE, **of_copy}, kind=kind)
     assert capsys.readouterr().err.count(f"tftraining: {told}\n") == 2
 

@@ -243,6 +243,8 @@ class Session:
         elif place.batch and self._kind.shared_out:
             self._differs = f"{self._kind.shared_out}, and the number of workers is another one"
             self._rest = "epoch has some examples twice, and others not at all"
+        elif self._kind.orders and self._fit.looks_alone and 1 in (then.workers, self._backup.workers):
+            self._differs = "Keras 3 looks at a batch of the shuffled input in a gang of one worker, and in no other"
         if self._differs and self._settings.required and place.batch:
             return None
         now = Split(self._backup.workers, self._steps, self._examples)

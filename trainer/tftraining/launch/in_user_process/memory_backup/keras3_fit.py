@@ -67,6 +67,7 @@ def _code(function: Any) -> Any:
 class Keras3Fit:
     """A `fit` with these callbacks whose input is in this EpochIterator."""
 
+    looks_alone = True  # to build the model; the patches of a gang take its shapes
     ends_early = False  # an input without more ends an epoch, and not the training
 
     def __init__(self, callbacks: Any, epochs: Any, initial_epoch: int) -> None:

@@ -15,6 +15,9 @@ from .kept_variables import KeptVariables
 class KerasFit(Input, Protocol):
     """One `fit` of one Keras: its input, its counter of steps, its train function, and its backups in the storage."""
 
+    looks_alone: bool
+    """Whether a gang of one worker makes one iterator more than other gangs, to look at a batch."""
+
     @property
     def increment(self) -> int:
         """The steps that one call of the train function makes."""

@@ -20,6 +20,7 @@ class LegacyFit:
     """A `fit` of this model whose input is in this DataHandler."""
 
     may_be_short = False
+    looks_alone = False
 
     def __init__(self, model: Any, handler: Any) -> None:
         self._model = model
