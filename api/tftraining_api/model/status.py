@@ -7,7 +7,7 @@ from typing import Literal, Self
 import msgspec
 
 from tftraining.launch.failure import same_failure
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.roles import CHIEF, WORKER
 from tftraining_api.model.indexes import unpack
 from tftraining_api.model.spec import Frozen, JobSpec, Storage
@@ -143,7 +143,7 @@ class LastFailure(Frozen, frozen=True):
 
 class Backup(Frozen, frozen=True):
     """The newest backup in memory: `bytes` of one member, `seconds` for which it stopped the training. A restart
-    `resumes_at` one of next_restart.RESUMES_AT."""
+    `resumes_at` one of resumes_at.RESUMES_AT."""
 
     step: int
     time: datetime | None = None

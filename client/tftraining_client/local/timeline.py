@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining.launch.failure.messages import NO_STEP_REPORTED, NO_STEP_YET, differs, earlier_run
-from tftraining_api.model import next_restart
+from tftraining_api.model import resumes_at
 from tftraining_client.local.status import Status
 
 PROGRESS_SECONDS = 10.0
@@ -159,9 +159,9 @@ def _exactness(backup: dict[str, Any]) -> list[str]:
     """Where a restart resumes, and what is not as in the undisturbed training then, line by line."""
     violation = backup.get("violation")
     lines = (
-        next_restart.where(backup.get("resumesAt") or "", backup.get("resumesAtReason") or ""),
-        next_restart.begins_anew(backup.get("beginsAnew") or ()),
-        next_restart.NOT_REPRODUCIBLE if backup.get("inputNotReproducible") else "",
+        resumes_at.where(backup.get("resumesAt") or "", backup.get("resumesAtReason") or ""),
+        resumes_at.begins_anew(backup.get("beginsAnew") or ()),
+        resumes_at.NOT_REPRODUCIBLE if backup.get("inputNotReproducible") else "",
         differs(violation) if violation else "",
     )
     return [line for line in lines if line]

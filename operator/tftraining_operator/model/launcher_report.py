@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 import msgspec
 
 from tftraining.launch import history as series
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.progress import Snapshot
 from tftraining.launch.roles import ROLES
-from tftraining_api.model.next_restart import RESUMES_AT
+from tftraining_api.model.resumes_at import RESUMES_AT
 from tftraining_api.model.spec import Frozen
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Backup, History, Progress
 from tftraining_api.model.times import saturated

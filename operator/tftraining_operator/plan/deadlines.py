@@ -6,7 +6,7 @@ operator is back. A job that has ended never reaches this stage.
 
 from datetime import datetime
 
-from tftraining.launch.failure import restarts
+from tftraining.launch.failure import restart_budget
 from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.job import Problem
 from tftraining_api.model.status import Status
@@ -29,9 +29,9 @@ def check_deadlines(context: Context, draft: Draft) -> Draft:
         limit = f"{run.active_deadline_seconds} s (spec.runPolicy.activeDeadlineSeconds)"
         return _too_late(context, draft, Problem(TOO_LATE, f"not finished after {limit}"))
     if start_by is not None and now >= start_by:
-        limit = restarts.start_limit(run.start_deadline_seconds)
+        limit = restart_budget.start_limit(run.start_deadline_seconds)
         why = why_incomplete(draft.gang, context.observed, now)[1]
-        return _too_late(context, draft, Problem(restarts.START_DEADLINE, f"not training after {limit}: {why}"))
+        return _too_late(context, draft, Problem(restart_budget.START_DEADLINE, f"not training after {limit}: {why}"))
     return draft.with_requeue(done_by, start_by)
 
 
@@ -51,7 +51,7 @@ def _active_deadline(context: Context, status: Status) -> datetime | None:
 
 def _start_deadline(context: Context, draft: Draft) -> datetime | None:
     """When the gang has waited too long; None if it trains, or if the chief's launcher keeps this deadline
-    (tftraining/launch/failure/restarts.py)."""
+    (tftraining/launch/failure/restart_budget.py)."""
     gang, status = draft.gang, draft.status
     by_launcher = context.spec.in_place and gang.chief is not None and gang.chief.running
     if by_launcher or status.phase not in ("Starting", "Restarting") or gang.complete:

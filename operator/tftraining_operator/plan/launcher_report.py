@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining.launch.failure.first_step import UNCLEAN
+from tftraining.launch.failure.restart_budget import LOSSES, merge
 from tftraining.launch.failure.restart_rules import REASONS
-from tftraining.launch.failure.restarts import LOSSES, merge
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import member_of, pod_name
 from tftraining_api.model.status import LastRestart, Progress, Restarts, Status

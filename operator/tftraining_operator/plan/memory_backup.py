@@ -12,7 +12,7 @@ import msgspec
 from tftraining.launch.failure.messages import differs, was_oom_killed
 from tftraining.launch.in_user_process.shared.copy_reasons import ENDED, WAITS
 from tftraining_api.manifests.memory_backup import has_volume
-from tftraining_api.model import next_restart
+from tftraining_api.model import resumes_at
 from tftraining_api.model.names import Replica, member_of
 from tftraining_api.model.status import (
     INPUT_NOT_REPRODUCIBLE,
@@ -74,7 +74,7 @@ def warn_of_input(context: Context, draft: Draft) -> Draft:
         return draft
     if not report.input_not_reproducible:
         return _with_condition(context, draft, "False", REPRODUCIBLE, INPUT_NOT_REPRODUCIBLE)
-    why = (INPUT_NOT_REPRODUCIBLE, next_restart.NOT_REPRODUCIBLE + REQUIRE)
+    why = (INPUT_NOT_REPRODUCIBLE, resumes_at.NOT_REPRODUCIBLE + REQUIRE)
     return _with_condition(context, draft, "True", why, INPUT_NOT_REPRODUCIBLE)
 
 
@@ -94,7 +94,7 @@ def announce_backups(context: Context, draft: Draft) -> Draft:
     # Launchers of the version before say nothing of a job that has never had a backup.
     if not why or not (told or was_on or report.resumes_at) or (was_on and why.startswith((WAITS, ENDED))):
         return draft
-    draft = _with_condition(context, draft, "False", (OFF, next_restart.where(report.resumes_at, why) or why))
+    draft = _with_condition(context, draft, "False", (OFF, resumes_at.where(report.resumes_at, why) or why))
     return draft.with_events(Event("Warning", OFF, f"no more backups in memory: {why}")) if was_on else draft
 
 
@@ -116,8 +116,8 @@ def _with_backups(context: Context, draft: Draft, report: ReportedBackup, *, is_
 
 def _with_place(first: str, report: ReportedBackup) -> str:
     """The words about the first backup, and where a restart resumes, as far as the launchers tell it."""
-    where = next_restart.where(report.resumes_at, report.resumes_at_reason)
-    return SEPARATOR.join(filter(None, (first, where, next_restart.begins_anew(report.begins_anew))))
+    where = resumes_at.where(report.resumes_at, report.resumes_at_reason)
+    return SEPARATOR.join(filter(None, (first, where, resumes_at.begins_anew(report.begins_anew))))
 
 
 def _turned_off(context: Context, draft: Draft, why: tuple[str, str]) -> Draft:

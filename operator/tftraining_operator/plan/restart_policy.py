@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.failure import restart_rules, restarts
+from tftraining.launch.failure import restart_budget, restart_rules
 from tftraining.launch.failure.exit import Exit, kind_of
 from tftraining.launch.failure.first_step import UNCLEAN, failure_key
 from tftraining.launch.failure.incident import FATAL
@@ -64,24 +64,28 @@ def count_restart(spec: JobSpec, status: Status, incident: Incident, now: dateti
     if incident.part_of_running_restart:
         return old
     progress = status.progress or Progress()
-    reached = restarts.Reached(progress.epoch, progress.checkpoint, copy)
+    reached = restart_budget.Reached(progress.epoch, progress.checkpoint, copy)
     # The status has one step for the checkpoint and for the backup in memory at the last restart.
-    before = restarts.Reached(old.epoch, old.checkpoint, old.checkpoint)
+    before = restart_budget.Reached(old.epoch, old.checkpoint, old.checkpoint)
     trained = _seconds_ready(status, min(incident.finished_at or now, now))
     ledger, charged = old.ledger, incident.charged
-    if progressed := restarts.has_progressed(before, reached, trained, trained):
-        ledger = restarts.with_progress(ledger, spec.restart_policy.budget_reset)
+    if progressed := restart_budget.has_progressed(before, reached, trained, trained):
+        ledger = restart_budget.with_progress(ledger, spec.restart_policy.budget_reset)
     backed_off = incident.already_backed_off
-    ledger = restarts.account(ledger, incident.reason, charged=charged, by_pod=spec.in_place, backed_off=backed_off)
+    ledger = restart_budget.account(
+        ledger, incident.reason, charged=charged, by_pod=spec.in_place, backed_off=backed_off
+    )
     if (key := _same_failure_key(spec, incident)) and incident.finished_at is not None:
         ledger = replace(ledger, same=ledger.same.with_failure(key, incident.finished_at.timestamp()))
-    is_loss = not incident.failed and incident.reason not in (*restarts.PLANNED, UNCLEAN)
+    is_loss = not incident.failed and incident.reason not in (*restart_budget.PLANNED, UNCLEAN)
     return msgspec.structs.replace(
         old.with_ledger(ledger),
         disruptions=old.disruptions + is_loss,
         recreated=old.recreated + 1,
         epoch=status.progress.epoch if status.progress else old.epoch,
-        checkpoint=restarts.newest(old.checkpoint, reached.checkpoint, reached.copy if charged or progressed else None),
+        checkpoint=restart_budget.newest(
+            old.checkpoint, reached.checkpoint, reached.copy if charged or progressed else None
+        ),
     )
 
 
@@ -92,14 +96,14 @@ def why_no_restart(spec: JobSpec, counted: Restarts, incident: Incident) -> Prob
     ended, policy = incident.finished_at, spec.restart_policy
     repeated_at = ended.timestamp() if ended is not None and _same_failure_key(spec, incident) else None
     allowed, limit = policy.max_restarts, policy.same_failure_limit
-    found = restarts.why_no_restart(counted.ledger, incident.message, repeated_at, allowed, limit, SPREAD)
+    found = restart_budget.why_no_restart(counted.ledger, incident.message, repeated_at, allowed, limit, SPREAD)
     return Problem(*found) if found else None
 
 
 def wait(spec: JobSpec, counted: Restarts, exception: str, at: datetime) -> timedelta:
     """The wait before the restart that was decided `at` that time, after a failure by this exception if by any."""
     repeated_at = at.timestamp() if counts_as_same_failure(exception) else None
-    return timedelta(seconds=restarts.wait(counted.ledger, spec.restart_policy.same_failure_limit, repeated_at))
+    return timedelta(seconds=restart_budget.wait(counted.ledger, spec.restart_policy.same_failure_limit, repeated_at))
 
 
 def restart_due(spec: JobSpec, status: Status, now: datetime) -> datetime | None:

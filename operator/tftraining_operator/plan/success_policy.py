@@ -6,7 +6,7 @@ member that the failure is attributed to, so the result of any pod will do.
 
 import msgspec
 
-from tftraining.launch.failure.restarts import START_DEADLINE
+from tftraining.launch.failure.restart_budget import START_DEADLINE
 from tftraining_api.manifests.interpreter import python_of
 from tftraining_api.model.job import Problem
 from tftraining_api.model.names import CONTAINER

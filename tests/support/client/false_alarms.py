@@ -2,7 +2,7 @@
 
 import re
 
-from tftraining_api.model.next_restart import NOT_REPRODUCIBLE, RESUMES_AT
+from tftraining_api.model.resumes_at import NOT_REPRODUCIBLE, RESUMES_AT
 
 ALARM = re.compile(
     r"TrainsAlone|trained without the other members|NoStep\b|NoProgress|a thread of it still runs"

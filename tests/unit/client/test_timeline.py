@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tftraining_api.model.next_restart import NOT_REPRODUCIBLE
+from tftraining_api.model.resumes_at import NOT_REPRODUCIBLE
 from tftraining_client.local.display import fraction
 from tftraining_client.local.summary import Result, summary
 from tftraining_client.local.timeline import Timeline, progress_text, waits_for

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tftraining.launch.config.settings import VARIABLE, SettingsError, read, with_code_path, with_tf_config
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import Result, termination_message
 from tftraining.launch.launcher import Launcher
 

@@ -24,7 +24,7 @@ from tftraining.launch.config.spec_updates import SpecUpdates
 from tftraining.launch.failure import traceback_folding
 from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.incident import exit_code
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import (
     FAILED,
     SUCCEEDED,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tftraining.launch.failure import incident, result
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import Result
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.simulated_gang.members import disconnect_cleanly, send_heartbeats, send_ready, start_gang, take_sent
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.restart_rules import Rule
-from tftraining.launch.failure.restarts import Ledger
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE
 from tftraining.launch.http.pages import gang_status, gang_summary

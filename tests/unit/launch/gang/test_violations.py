@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.simulated_gang.copies import fail, make_steps, report, restart, sent_starts, start_gang_with_copies
 from tests.support.simulated_gang.simulation import exited, hello, make_coordinator
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.gang import backup_report
 from tftraining.launch.gang.backup_summary import Summary
 from tftraining.launch.gang.coordinator import Coordinator

@@ -12,7 +12,7 @@ from tests.unit.operator.plan.test_memory_backup import NEWEST, NONE, has_volume
 from tests.unit.operator.plan.test_memory_backup import told as settings
 from tftraining.launch.failure import incident
 from tftraining.launch.gang import backup_report
-from tftraining_api.model import next_restart
+from tftraining_api.model import resumes_at
 from tftraining_api.model.job import dump_status
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Backup, Condition, Progress, Status
 from tftraining_operator.cluster.metrics import Counted, Metrics
@@ -42,7 +42,7 @@ def told(cluster: SimulatedCluster, reason: str) -> list[tuple[str, str]]:
 
 
 def test_the_words_are_those_of_the_launchers() -> None:
-    assert (RESUMED_TRAINING_DIFFERS, tuple(next_restart.RESUMES_AT)) == (incident.DIFFERS, backup_report.RESUMES_AT)
+    assert (RESUMED_TRAINING_DIFFERS, tuple(resumes_at.RESUMES_AT)) == (incident.DIFFERS, backup_report.RESUMES_AT)
 
 
 # --- where a restart resumes

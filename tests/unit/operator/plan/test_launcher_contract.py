@@ -7,10 +7,10 @@ import msgspec
 
 from tests.support.simulated_cluster.builders import a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
-from tftraining.launch.config.policy import Gang, Policy
+from tftraining.launch.config.setting_table import Gang, Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import Result, termination_message
 from tftraining.launch.failure.same_failure import SameFailure
 from tftraining.launch.gang.coordinator import Coordinator

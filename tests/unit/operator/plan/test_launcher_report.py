@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import Result, termination_message
 from tftraining_operator.cluster.launcher_reports import MAX_ANSWER_BYTES
 from tftraining_operator.model.launcher_report import parse_report, split_result

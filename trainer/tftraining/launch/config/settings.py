@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.config.policy import Gang, Parse, Policy, decode, optional, setting
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.config.setting_table import Gang, Parse, Policy, decode, optional, setting
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.in_user_process.shared.tf_config import NAME, text
 from tftraining.launch.roles import GANG_ROLES, TRAINER_ROLES, is_outside_gang, role_of, traits_of

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.config.policy import Gang, Policy, decode_updates
+from tftraining.launch.config.setting_table import Gang, Policy, decode_updates
 from tftraining.launch.config.settings import Settings
 
 BYTES = 64 * 1024

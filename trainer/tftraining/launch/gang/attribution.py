@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tftraining.launch.config.policy import Policy
+from tftraining.launch.config.setting_table import Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import Incident, reason_of
 from tftraining.launch.failure.messages import describe, exited_early, summarize_names
-from tftraining.launch.failure.restarts import GROWN, MEMBER_LOST, RESIZED, TERMINATED, start_limit
+from tftraining.launch.failure.restart_budget import GROWN, MEMBER_LOST, RESIZED, TERMINATED, start_limit
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
-from tftraining.launch.gang import restart_scope
+from tftraining.launch.gang import aftermath
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.rounds import Rounds
@@ -132,7 +132,7 @@ class Attribution:
             message = f"{early_peer.name} exited with code 0 before the other members finished; {description}"
             incident = self._make_incident(early_peer.name, "Error", message, now)
             return replace(incident, charged=True, exit=early_peer.exit)
-        if last_incident is not None and restart_scope.explains_exit(program_exit, last_incident, now):
+        if last_incident is not None and aftermath.explains_exit(program_exit, last_incident, now):
             message = f"{last_incident.message}; {description}"
             return self._make_incident(last_incident.member, last_incident.reason, message, now)
         return self.charge_own_failure(peer, program_exit, now)

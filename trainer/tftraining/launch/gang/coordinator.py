@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tftraining.launch.config.policy import Gang, Policy
-from tftraining.launch.failure import restarts
+from tftraining.launch.config.setting_table import Gang, Policy
+from tftraining.launch.failure import restart_budget
 from tftraining.launch.failure.incident import Incident, exit_from_frame
-from tftraining.launch.failure.restarts import Ledger, merge
+from tftraining.launch.failure.restart_budget import Ledger, merge
 from tftraining.launch.gang import memory_backups, quorum
 from tftraining.launch.gang.announced_stop import AnnouncedStop, Describe
 from tftraining.launch.gang.attribution import Attribution
@@ -159,7 +159,7 @@ class Coordinator:
         self._halt_if_decided()
         if self.decisions.result is None:
             peer.consecutive_failures = 1 if now - peer.started_at > QUIET_PROGRESS else peer.consecutive_failures + 1
-            peer.not_before = now + restarts.backoff(peer.consecutive_failures)
+            peer.not_before = now + restart_budget.backoff(peer.consecutive_failures)
             self.outbox.send_stop(peer, incident)
 
     # Time and spec updates.
@@ -178,7 +178,7 @@ class Coordinator:
         if self.decisions.result is None and self.rounds.running:
             self._check_running_round(now)
         elif self.decisions.result is None and (missing := self.rounds.find_overdue(now)):
-            self.decisions.fail_job(restarts.START_DEADLINE, self._attribution.describe_absence(missing))
+            self.decisions.fail_job(restart_budget.START_DEADLINE, self._attribution.describe_absence(missing))
         self._start_ready(now)
 
     def apply_spec_update(self, gang: Gang, policy: Policy, now: float) -> None:
@@ -222,7 +222,7 @@ class Coordinator:
         """Fail the job if its programs do not train at the start deadline; without a deadline say so."""
         self.late_start, ends_job = self._attribution.describe_late_start()
         if ends_job:
-            self.decisions.fail_job(restarts.START_DEADLINE, self.late_start)
+            self.decisions.fail_job(restart_budget.START_DEADLINE, self.late_start)
             self._halt_if_decided()
 
     # Starts.

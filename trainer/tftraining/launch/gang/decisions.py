@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tftraining.launch.failure import restart_rules, restarts, same_failure
+from tftraining.launch.failure import restart_budget, restart_rules, same_failure
 from tftraining.launch.failure.incident import Incident
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
@@ -53,8 +53,8 @@ class Decisions:
     def _update_ledger(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
         """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
         budget_reset = self._membership.policy.budget_reset
-        ledger = restarts.with_progress(self.ledger, budget_reset) if progressed else self.ledger
-        ledger = restarts.account(ledger, incident.reason, charged=incident.charged)
+        ledger = restart_budget.with_progress(self.ledger, budget_reset) if progressed else self.ledger
+        ledger = restart_budget.account(ledger, incident.reason, charged=incident.charged)
         ledger = replace(ledger, violations=ledger.violations + bool(incident.violation))
         if not incident.charged or not incident.same or decision.rule:
             return ledger
@@ -64,14 +64,14 @@ class Decisions:
         policy, repeated_at = self._membership.policy, incident.time if ledger.same != self.ledger.same else None
         allowed, limit = policy.max_restarts, policy.same_failure_limit
         spread = 0.0 if self._membership.job.local else same_failure.SPREAD
-        return restarts.why_no_restart(ledger, incident.message, repeated_at, allowed, limit, spread)
+        return restart_budget.why_no_restart(ledger, incident.message, repeated_at, allowed, limit, spread)
 
     def wait_after(self, incident: Incident) -> float:
         """The seconds from an incident to the restart. On one machine no wait helps a program that is at fault."""
         limit, repeats = self._membership.policy.same_failure_limit, bool(incident.same)
-        if incident.reason in restarts.PLANNED or (repeats and limit and self._membership.job.local):
+        if incident.reason in restart_budget.PLANNED or (repeats and limit and self._membership.job.local):
             return 0.0
-        return restarts.wait(self.ledger, limit, incident.time if repeats else None)
+        return restart_budget.wait(self.ledger, limit, incident.time if repeats else None)
 
     def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
         """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""

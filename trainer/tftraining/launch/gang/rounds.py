@@ -6,7 +6,7 @@ only rise. So there are never two rounds at once, whatever frames are lost, late
 
 from __future__ import annotations
 
-from tftraining.launch.failure.restarts import Reached, has_progressed, newest
+from tftraining.launch.failure.restart_budget import Reached, has_progressed, newest
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.earlier_rounds import EarlierRounds
 from tftraining.launch.gang.membership import Membership

@@ -11,9 +11,9 @@ from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure import messages
 from tftraining.launch.failure.incident import Incident, bounded, exit_to_status
 from tftraining.launch.gang import backup_summary
+from tftraining.launch.gang.aftermath import only_serves
 from tftraining.launch.gang.backup_report import MEMORY, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.progress import (
     Snapshot,
     fit_step,

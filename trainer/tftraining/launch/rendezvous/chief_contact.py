@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.failure import restarts
+from tftraining.launch.failure import restart_budget
 from tftraining.launch.failure.result import FAILED, Result
 from tftraining.launch.roles import traits_of
 from tftraining.launch.success_record import FileRecord
@@ -73,18 +73,18 @@ class ChiefContact:
         found = await self._read_success()
         if found is not None or not self._is_needed() or not self._is_late():
             return found
-        within = restarts.start_limit(self.start_deadline)
+        within = restart_budget.start_limit(self.start_deadline)
         message = f"no rendezvous with {self._settings.gang.chief} within {within}: {self._problem}"
-        return Result(FAILED, restarts.START_DEADLINE, message)
+        return Result(FAILED, restart_budget.START_DEADLINE, message)
 
     def _is_needed(self) -> bool:
         """Whether the gang cannot train without this member."""
         gang, policy = self._settings.gang, self._settings.policy
-        alone = restarts.restarts_alone(traits_of(gang.me), policy.scope, gang.me == gang.chief)
+        alone = restart_budget.restarts_alone(traits_of(gang.me), policy.scope, gang.me == gang.chief)
         return self._settings.indispensable and not alone
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self._missing_since > self.start_deadline + restarts.CHIEF_LATE_SECONDS
+        return time.monotonic() - self._missing_since > self.start_deadline + restart_budget.CHIEF_LATE_SECONDS
 
     async def _read_success(self) -> Result | None:
         """The success recorded in the job's storage. All looks share one read, for the storage may hang."""

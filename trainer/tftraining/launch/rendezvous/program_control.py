@@ -20,10 +20,10 @@ from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.first_step import UNCLEAN, Starts
 from tftraining.launch.failure.incident import exit_to_frame
-from tftraining.launch.failure.restarts import Ledger
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
+from tftraining.launch.gang.aftermath import only_serves
 from tftraining.launch.gang.memory_backups import HELD
-from tftraining.launch.gang.restart_scope import only_serves
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.process.program import Program
 from tftraining.launch.progress import has_reports, to_frame

@@ -6,7 +6,7 @@ It must never end a program that has not failed.
 from __future__ import annotations
 
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.gang.restart_scope import only_serves
+from tftraining.launch.gang.aftermath import only_serves
 from tftraining.launch.process.main_thread_end import MainThreadEnd
 from tftraining.launch.process.process_state import StuckDetector
 from tftraining.launch.process.program import Program

@@ -8,12 +8,12 @@ import pytest
 
 from tests.support.simulated_gang.members import disconnect_cleanly, send_heartbeats, take_sent
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
-from tftraining.launch.config.policy import Gang
+from tftraining.launch.config.setting_table import Gang
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restart_rules import Rule
+from tftraining.launch.gang.aftermath import explains_exit, only_serves
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.restart_scope import explains_exit, only_serves
 from tftraining.launch.http.pages import gang_status
 from tftraining.launch.progress import Snapshot
 
