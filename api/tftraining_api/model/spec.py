@@ -1,6 +1,7 @@
 """The spec of a TFTrainingJob, field for field as in the CRD, with the same defaults.
 
-The CRD's schema and CEL rules have already validated the values; these types only hold them.
+Those of the fields that launchers read stand in tftraining/launch/config/setting_table.py. The CRD's schema and
+CEL rules have already validated the values; these types only hold them.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,8 @@
 """runPolicy.activeDeadlineSeconds and startDeadlineSeconds: how long a job may run, and how long a gang may start.
 
 All times come from the status and the pods, so a deadline that passes while the operator is down is kept when the
-operator is back. A job that has ended never reaches this stage.
+operator is back. A job that has ended never reaches this stage. While the chief's launcher runs, it keeps the start
+deadline (tftraining/launch/gang/rounds.py), and members keep it that find no chief (rendezvous/chief_contact.py).
 """
 
 from datetime import datetime

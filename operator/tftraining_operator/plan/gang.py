@@ -9,6 +9,8 @@
 * `completed`: replicas whose program has finished and whose pod is gone.
 * `surplus`: workers above the present number, in an elastic gang. A gang is elastic when its launchers can be told of
   another number of workers and no other role has changed its size; surplus pods are in nobody's way.
+* `outdated`, `resized`: whether the pods are those of another spec, or of another number of workers; plan/incident.py
+  decides what follows.
 
 The evaluator is sorted too, apart from the gang: the gang never waits for the evaluator.
 """

@@ -1,4 +1,5 @@
-"""What went wrong, which pod was first, and whether the program is to blame.
+"""What ends a round of the gang: what went wrong, which pod was first, and whether the program is to blame; or what a
+person has asked for, another spec or a restart (`find_change`).
 
 One incident is one charge: the other members fail because the first one did. A disruption (the cluster or a person
 ended a pod whose program had not failed) is never charged, and neither are the failures that follow from it.

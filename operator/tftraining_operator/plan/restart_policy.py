@@ -1,7 +1,8 @@
-"""spec.restartPolicy: the rules, the budget (maxRestarts, budgetReset, sameFailureLimit) and the back-off.
+"""spec.restartPolicy for a pod that fails as a whole: what the launchers' decisions need, taken from pods and status.
 
-For a pod that fails as a whole the decisions of the launcher apply: a rule must not differ between the two. The
-operator knows how the container ended and the last lines of its log, not at which step the program was.
+Rules, budget and back-off are decided where the launchers ask, too: in restart_rules.py, restart_budget.py and
+first_step.py of tftraining/launch/failure. The operator knows how the container ended and the last lines of its log,
+not at which step the program was.
 """
 
 from dataclasses import replace

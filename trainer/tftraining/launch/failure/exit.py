@@ -1,6 +1,7 @@
 """A program's exit, classified by its code and last output lines: some failures repeat after any restart.
 
-Pure. It must never raise, whatever the program prints.
+Pure. It must never raise, whatever the program prints. The reason of any exit (Error, Killed) is `reason_of` in
+incident.py, its words are in messages.py.
 """
 
 from __future__ import annotations
