@@ -1,1 +1,4 @@
-"""All access to the API server and to the clock. Never decides what a job needs."""
+"""All access to the API server and to the clock. Never decides what a job needs.
+
+Which of several jobs goes first is decided here, because it takes all of them: gang_quotas, storage_use.
+"""

@@ -1,4 +1,5 @@
-"""Other jobs that write the directory of a job, which would corrupt its training (see cluster/storage_use.py)."""
+"""The warning that another job writes the directory of this one. Which of two jobs waits is decided in
+cluster/storage_use.py."""
 
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.plan.context import Context, Draft
