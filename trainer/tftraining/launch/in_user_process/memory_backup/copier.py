@@ -172,7 +172,8 @@ class Copier:
 
     @property
     def _maker(self) -> str:
-        """Who makes copies here: the name of their directory has those of the job and the member."""
+        """Who makes copies here, by the name of their directory: that of the job and the member, or a random one that
+        no other launcher has."""
         return os.path.basename(self._settings.directory)
 
     def take(self, found: copy_file.Copy) -> None:
