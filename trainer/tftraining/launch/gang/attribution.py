@@ -97,9 +97,8 @@ class Attribution:
         others = [peer.name for peer in running if peer.name not in connecting]
         if connecting and others:
             told.append(f"{summarize_names(others)} {'does' if len(others) == 1 else 'do'} not connect")
-        return "; ".join(told), policy.start_deadline_seconds != Policy.start_deadline_seconds or len(
-            connecting
-        ) == len(running)
+        is_set = policy.start_deadline_seconds != Policy.start_deadline_seconds  # the schema stores the default
+        return "; ".join(told), is_set or len(connecting) == len(running)
 
     @property
     def _start_limit(self) -> str:
