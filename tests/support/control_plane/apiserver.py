@@ -29,6 +29,7 @@ from tests.support.ports import free_port
 READY_SECONDS = 120.0
 START_TRIES = 3
 PROGRAMS = ("etcd", "kube-apiserver", "kubectl")
+CONTROLLER_MANAGER = "kube-controller-manager"
 CONTROLLERS = ("garbage-collector-controller", "namespace-controller")  # unless a test asks for others
 
 
@@ -160,10 +161,16 @@ class ControlPlane:
         return path
 
     def restart_apiserver(self, down_seconds: float = 0.0) -> None:
-        """Kill the API server, wait, start it again at the same address: every watch breaks."""
+        """Kill the API server, wait, start it again at the same address: every watch breaks.
+
+        Controllers start again behind it. Their own watches would wait longer with each outage, up to a minute
+        (client-go's back-off), and no test could tell when garbage collection goes on.
+        """
         self._servers.pop("kube-apiserver").kill()
         time.sleep(down_seconds)
         self._start_apiserver()
+        if CONTROLLER_MANAGER in self._servers:
+            self._servers[CONTROLLER_MANAGER].restart()
 
     def compact_etcd(self) -> None:
         """Forget all history and restart the API server (its cache remembers too): older watches now get a 410."""
@@ -182,9 +189,9 @@ class ControlPlane:
 
     def start_controllers(self, *flags: str, controllers: Sequence[str] = CONTROLLERS) -> None:
         """Start kube-controller-manager, unless it runs: by default garbage collection and namespace deletion."""
-        if "kube-controller-manager" not in self._servers:
+        if CONTROLLER_MANAGER not in self._servers:
             names = f"--controllers={','.join(controllers)}"
-            self.start("kube-controller-manager", names, "--leader-elect=false", "--secure-port=0", *flags)
+            self.start(CONTROLLER_MANAGER, names, "--leader-elect=false", "--secure-port=0", *flags)
 
     def start(self, name: str, *flags: str) -> ServerProcess:
         """Start one more program as administrator; it ends with the API server. LabError if it cannot be had."""

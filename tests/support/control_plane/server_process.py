@@ -24,14 +24,9 @@ class ServerProcess:
     ) -> None:
         self.name = program.name
         self._log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", str(program), *flags],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-            )
+        self._command = ["setpriv", "--pdeathsig", "KILL", str(program), *flags]
+        self._environment = environment
+        self._process = self._start()
 
     @property
     def pid(self) -> int:
@@ -61,7 +56,22 @@ class ServerProcess:
         """Return the last 2000 characters of the log."""
         return self._log.read_text(errors="replace")[-2000:]
 
+    def restart(self) -> None:
+        """Kill the server, and start it again with the same flags."""
+        self.kill()
+        self._process = self._start()
+
     def kill(self) -> None:
         """End the server at once: what it holds is thrown away with it."""
         self._process.kill()
         self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as output:
+            return subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+            )
