@@ -24,12 +24,12 @@ from tftraining_api.model.times import saturated
 from tftraining_operator.cluster import logs
 from tftraining_operator.cluster.children import Children, Turn
 from tftraining_operator.cluster.events import Events
-from tftraining_operator.cluster.gang_quotas import GangQuotas
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Counted, Metrics
+from tftraining_operator.cluster.quota_admission import QuotaAdmission
 from tftraining_operator.cluster.quotas import Quotas
-from tftraining_operator.cluster.storage_use import StorageUsers
+from tftraining_operator.cluster.storage_admission import StorageAdmission
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
 from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, QuotaHold, Refusal
@@ -86,8 +86,8 @@ class Reconciler:
     def __init__(self, dependencies: Dependencies, queue: WorkQueue, plan: Planner) -> None:
         self._jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics = dependencies
         self._queue = queue
-        self._gang_quotas = GangQuotas(self._quotas, self._jobs, self._children.pods, queue.add)
-        self._storage = StorageUsers(self._jobs, self._children.pods, queue.add)
+        self._quota_admission = QuotaAdmission(self._quotas, self._jobs, self._children.pods, queue.add)
+        self._storage = StorageAdmission(self._jobs, self._children.pods, queue.add)
         self._plan = plan
         self._memories: dict[Key, _Memory] = {}
         self._deciding = asyncio.Semaphore(1)
@@ -100,7 +100,7 @@ class Reconciler:
             self._memories.pop(key, None)
             self._launcher_reports.follow(key, None)
             self._quotas.follow(key, None)
-            self._gang_quotas.end(key)
+            self._quota_admission.end(key)
             self._storage.passed(key)
             return
         with self._metrics.reconcile.time():
@@ -156,7 +156,7 @@ class Reconciler:
             memory.refusal = msgspec.structs.replace(memory.refusal, retry_at=now)
         observed = self._observe(job, memory)
         step = await self._decide(job, observed, now)
-        if (hold := await self._gang_quotas.admit(job, step.quota, memory.refusal)) is not None:
+        if (hold := await self._quota_admission.admit(job, step.quota, memory.refusal)) is not None:
             memory.refusal = None
             observed = self._observe(job, memory, hold)
             step = await self._decide(job, observed, now)
@@ -179,7 +179,7 @@ class Reconciler:
         if not may_apply:
             return
         await self._apply(job, step, memory)
-        self._quotas.follow(key, None if step.status.terminal else memory.refusal, self._gang_quotas.request(key))
+        self._quotas.follow(key, None if step.status.terminal else memory.refusal, self._quota_admission.request(key))
         if step.requeue_at is not None:
             self._queue.add_after(key, (step.requeue_at - self.clock()).total_seconds())
 

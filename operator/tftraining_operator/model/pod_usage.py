@@ -1,7 +1,7 @@
 """What a pod counts in a ResourceQuota, as Kubernetes' own evaluator counts it. Pure.
 
 Amounts are in thousandths. Defaults of a LimitRange and the overhead of a RuntimeClass are not known here: the API
-server's refusal of such a pod tells its real amounts (see cluster/gang_quotas.py).
+server's refusal of such a pod tells its real amounts (see cluster/quota_admission.py).
 """
 
 from collections import Counter

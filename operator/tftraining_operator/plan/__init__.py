@@ -36,7 +36,8 @@ The files, in the order in which to read them
     suspend, deadlines            spec.runPolicy.suspend, activeDeadlineSeconds and startDeadlineSeconds
     evaluator                     the evaluator's pod
     auxiliary_objects             the Secret, the NetworkPolicy and the PodGroup beside the pods
-    gang_quota, shared_storage    what the gang asks of a quota; the warning of another job in its directory
+    quota_request, storage_warning
+                                  what the gang asks of a quota; the warning of another job in its directory
     kueue_pods, kueue_successors  pods that Kueue holds by a finalizer, and the names of their successors
     look_first                    steps that wait for a look at the API server itself
     refused_writes                writes that the API server refuses

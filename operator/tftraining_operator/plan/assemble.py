@@ -24,16 +24,16 @@ from tftraining_operator.plan import messages
 from tftraining_operator.plan.auxiliary_objects import with_secret
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.gang import count
-from tftraining_operator.plan.gang_quota import LOOK_AGAIN, WAITING_FOR_QUOTA, asked_quota, without_pods
 from tftraining_operator.plan.launcher_report import restart_record
 from tftraining_operator.plan.member_warnings import why_members
 from tftraining_operator.plan.no_progress import why_no_step
+from tftraining_operator.plan.quota_request import LOOK_AGAIN, WAITING_FOR_QUOTA, asked_quota, without_pods
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, only_one
 from tftraining_operator.plan.restart_policy import restart_due
 from tftraining_operator.plan.resumption import with_place
-from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
 from tftraining_operator.plan.spec_updates import departing, fewer_train, with_fewer
 from tftraining_operator.plan.step import Event
+from tftraining_operator.plan.storage_warning import STORAGE_IN_USE
 
 
 def assemble(context: Context, draft: Draft) -> Draft:

@@ -19,10 +19,10 @@ from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedFailure, ReportedResult
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.gang import SortedPods, finished, is_done
-from tftraining_operator.plan.gang_quota import WAITING_FOR_QUOTA
 from tftraining_operator.plan.incident import DELETED, LOST_WITH_NODE, RESIZED, RESTART_REQUESTED, Incident
+from tftraining_operator.plan.quota_request import WAITING_FOR_QUOTA
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, EARLIER, in_words
-from tftraining_operator.plan.shared_storage import STORAGE_IN_USE
+from tftraining_operator.plan.storage_warning import STORAGE_IN_USE
 
 _REASONS = {
     "Grown": "is back",

@@ -42,9 +42,9 @@ from tftraining_operator.plan.refused_writes import (
 )
 from tftraining_operator.plan.restart import restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
-from tftraining_operator.plan.shared_storage import STORAGE_SHARED, warn_of_shared_storage
 from tftraining_operator.plan.spec_updates import update_launchers
 from tftraining_operator.plan.step import Step
+from tftraining_operator.plan.storage_warning import STORAGE_SHARED, warn_of_shared_storage
 from tftraining_operator.plan.success_policy import check_launcher_result, check_success
 from tftraining_operator.plan.suspend import resume, stay_suspended, suspend
 from tftraining_operator.plan.ttl_after_finished import expire

@@ -1,4 +1,4 @@
-"""What a job does whose directory another job writes (who that is: tests/unit/operator/cluster/test_storage_use.py)."""
+"""What a job does whose directory another job writes (who that is: ../cluster/test_storage_admission.py)."""
 
 import pytest
 

@@ -36,7 +36,7 @@ class _Room(Frozen, frozen=True):
     free: dict[str, int]
 
 
-class GangQuotas:
+class QuotaAdmission:
     """The gangs that are being created, and those that wait. `wake` is called with a job that may go on."""
 
     def __init__(self, quotas: Quotas, jobs: Jobs, pods: ChildStore, wake: Callable[[Key], None]) -> None:

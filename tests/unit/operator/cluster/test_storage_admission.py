@@ -12,7 +12,7 @@ from tftraining_api.model.names import Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.jobs import Jobs
-from tftraining_operator.cluster.storage_use import StorageUsers
+from tftraining_operator.cluster.storage_admission import StorageAdmission
 from tftraining_operator.model.observed import StorageUse
 from tftraining_operator.model.storage_place import place_of_job, place_of_pod
 
@@ -25,7 +25,7 @@ class World:
     def __init__(self) -> None:
         self.jobs, self.pods = Jobs(None), ChildStore()  # type: ignore[arg-type]
         self.woken: list[str] = []
-        self.users = StorageUsers(self.jobs, self.pods, lambda key: self.woken.append(key.name))
+        self.users = StorageAdmission(self.jobs, self.pods, lambda key: self.woken.append(key.name))
         self.version = 0
 
     def job(self, name: str, builder: JobBuilder | None = None, namespace: str = "ml", **meta: Any) -> Manifest:

@@ -7,12 +7,12 @@ import pytest
 
 from tests.support.simulated_cluster.builders import a_job
 from tests.unit.operator.cluster.test_quotas import quota, refused
-from tests.unit.operator.cluster.test_storage_use import World
+from tests.unit.operator.cluster.test_storage_admission import World
 from tftraining_api.manifests.pod import pod
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import Key
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.gang_quotas import GangQuotas
+from tftraining_operator.cluster.quota_admission import QuotaAdmission
 from tftraining_operator.model.observed import QuotaHold, Refusal
 from tftraining_operator.model.pod_usage import selects, usage_of
 from tftraining_operator.plan.step import QuotaAsk
@@ -24,7 +24,7 @@ class Namespace(World):
     def __init__(self) -> None:
         super().__init__()
         self.quotas = [quota(1, hard=60, used=0, namespace="ml")]
-        self.gangs = GangQuotas(self, self.jobs, self.pods, lambda key: self.woken.append(key.name))  # type: ignore[arg-type]
+        self.gangs = QuotaAdmission(self, self.jobs, self.pods, lambda key: self.woken.append(key.name))  # type: ignore[arg-type]
 
     async def read(self, namespace: str, fresh: bool = False) -> list[Manifest]:
         return self.quotas

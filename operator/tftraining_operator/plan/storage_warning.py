@@ -1,5 +1,5 @@
 """The warning that another job writes the directory of this one. Which of two jobs waits is decided in
-cluster/storage_use.py."""
+cluster/storage_admission.py."""
 
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.plan.context import Context, Draft

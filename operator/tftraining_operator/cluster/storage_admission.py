@@ -21,7 +21,7 @@ from tftraining_operator.model.storage_place import StoragePlace, place_of_job
 from tftraining_operator.plan.unreadable import UNREADABLE
 
 
-class StorageUsers:
+class StorageAdmission:
     """The jobs that write storage. `wake` is called with a job that may go on."""
 
     def __init__(self, jobs: Jobs, pods: ChildStore, wake: Callable[[Key], None]) -> None:
