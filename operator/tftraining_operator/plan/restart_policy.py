@@ -11,9 +11,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining.launch.failure import restart_budget, restart_rules
-from tftraining.launch.failure.exit import Exit, kind_of
+from tftraining.launch.failure.exit import FATAL, Exit, kind_of
 from tftraining.launch.failure.first_step import UNCLEAN, failure_key
-from tftraining.launch.failure.incident import FATAL
 from tftraining.launch.failure.same_failure import SPREAD, counts_as_same_failure
 from tftraining.launch.progress import Snapshot
 from tftraining_api.model.job import Problem

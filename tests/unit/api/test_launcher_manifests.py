@@ -10,7 +10,7 @@ import pytest
 from tests.support.rules_table import CASES, Case
 from tests.support.simulated_cluster.builders import UID, JobBuilder, a_job, a_launched_job
 from tftraining.launch.config.settings import read
-from tftraining.launch.failure.incident import FATAL
+from tftraining.launch.failure.exit import FATAL
 from tftraining.launch.failure.restart_rules import REASONS, Decision, Failure, decide
 from tftraining_api.manifests.launcher import secret
 from tftraining_api.manifests.memory_backup import NO_LIMIT

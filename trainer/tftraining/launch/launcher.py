@@ -22,8 +22,8 @@ from tftraining.launch.config import round_environment, spec_updates
 from tftraining.launch.config.settings import VARIABLE, JobKey, Settings
 from tftraining.launch.config.spec_updates import SpecUpdates
 from tftraining.launch.failure import traceback_folding
+from tftraining.launch.failure.exit import exit_code
 from tftraining.launch.failure.first_step import UNCLEAN
-from tftraining.launch.failure.incident import exit_code
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import (
     FAILED,

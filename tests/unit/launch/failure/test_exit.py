@@ -1,10 +1,10 @@
-"""The kind of a program's exit: only exits that repeat after a restart have one."""
+"""A program's exit: its kind, which only exits that repeat have; its code, and the bounds of its last lines."""
 
 from __future__ import annotations
 
 import pytest
 
-from tftraining.launch.failure.exit import exit_of, kind_of
+from tftraining.launch.failure.exit import Exit, bounded, cut, exit_code, exit_of, kind_of
 from tftraining.launch.in_user_process.keras3.files import LEGACY_BACKUP
 
 TRACEBACK = ("Traceback (most recent call last):", '  File "train.py", line 1, in <module>')
@@ -49,3 +49,18 @@ def test_the_exit_of_a_waitpid_status() -> None:
     assert (exit_of(11 | 0x80, ()).code, exit_of(11 | 0x80, ()).signal) == (None, 11)  # with a core dump
     assert exit_of(0, ()).success
     assert not exit_of(9, ()).success
+
+
+def test_the_exit_code_of_a_shell() -> None:
+    assert [exit_code(each) for each in (None, Exit(0, None), Exit(3, None), Exit(None, 9))] == [1, 1, 3, 137]
+
+
+@pytest.mark.parametrize("limit", [-1, 0, 1])
+def test_without_room_no_line_is_kept(limit: int) -> None:
+    assert bounded(("a", ""), limit) == []
+
+
+@pytest.mark.parametrize(("limit", "kept"), [(13, 10), (12, 10), (11, 9), (2, 0)])
+def test_cut_keeps_as_much_as_fits(limit: int, kept: int) -> None:
+    """Ten characters are twelve bytes of JSON."""
+    assert cut("m" * 10, limit) == "m" * kept

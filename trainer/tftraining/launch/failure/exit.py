@@ -1,21 +1,38 @@
-"""A program's exit, classified by its code and last output lines: some failures repeat after any restart.
+"""A program's exit: its kind by code and last output lines, for some failures repeat after any restart; its reason; its
+form in frames and in the status, with the bounds of the last lines.
 
-Pure. It must never raise, whatever the program prints. The reason of any exit (Error, Killed) is `reason_of` in
-incident.py, its words are in messages.py.
+Pure. What classifies an exit must never raise, whatever the program prints. The words for it are in messages.py.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import signal as signals
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from tftraining.launch.failure.exception import LENGTH, exception_of
 
 NOT_FOUND = "NotFound"
 SYNTAX_ERROR = "SyntaxError"
 IMPORT_ERROR = "ImportError"
 KERAS3_FIT = "Keras3Fit"
 OOM_KILLED = "OOMKilled"
+FATAL = {
+    NOT_FOUND: "the command was not found",
+    SYNTAX_ERROR: "the program has a syntax error",
+    IMPORT_ERROR: "the program cannot import a module",
+    KERAS3_FIT: (
+        "fit of Keras 3 cannot train two or more workers here: install keras 3.10 to 3.15, which the launcher patches "
+        "(spec.launcher.keras: Auto), or tf_keras, and write `import tf_keras as keras`"
+    ),
+}
 SIGNALED = 128  # a shell reports its child's signal n as exit code 128 + n
+TAIL_BYTES = 12 * 1024  # of JSON for the last output lines, so that they always fit into a frame
+LINE_LENGTH = 500
+CHARACTER_BYTES = 12  # the largest size of one character in JSON
 
 _SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError)\b")
 _IMPORT = re.compile(r"^(ImportError|ModuleNotFoundError)\b")
@@ -52,7 +69,7 @@ def exit_of(status: int, lines: tuple[str, ...], out_of_memory: bool = False, ex
     """The Exit for a waitpid(2) `status`. `out_of_memory`: the kernel's OOM killer has killed a process.
     `exception`: the last one printed; it counts only for exit code 1, as the cause of the exit."""
     number, code = status & 0x7F, status >> 8
-    if out_of_memory and signals.SIGKILL in (number, code - 128):  # a shell wrapper turns the signal into a code
+    if out_of_memory and signals.SIGKILL in (number, code - SIGNALED):  # a shell wrapper turns the signal into a code
         return Exit(None if number else code, number or None, lines, OOM_KILLED)
     if number:
         return Exit(None, number, lines)
@@ -89,3 +106,56 @@ def _kind_of_traceback(lines: tuple[str, ...]) -> str:
 def _raised_in_keras3(lines: tuple[str, ...]) -> bool:
     """Whether the traceback goes through Keras 3; also True if a long message has pushed it out of the tail."""
     return not any(line.startswith(_TRACEBACK) for line in lines) or any("/keras/src/" in line for line in lines)
+
+
+def reason_of(ended: Exit) -> str:
+    """The reason of a failed exit, in one word."""
+    if ended.kind:
+        return ended.kind
+    return "Killed" if ended.signal == signals.SIGKILL else "Error"
+
+
+def exit_code(ended: Exit | None) -> int:
+    """The exit code as a shell reports it: 128 + n for signal n; 1 if unknown."""
+    if ended is None:
+        return 1
+    return SIGNALED + ended.signal if ended.signal is not None else ended.code or 1
+
+
+def exit_from_frame(raw: Mapping[str, Any]) -> Exit:
+    """A program's exit from its launcher's frame; TypeError or ValueError for invalid fields."""
+    code, number = raw.get("code"), raw.get("signal")
+    lines = tuple(str(line) for line in raw.get("lines", ()))
+    # An older launcher sends only the lines.
+    exception = str(raw["exception"])[:LENGTH] if "exception" in raw else exception_of(lines) if code == 1 else ""
+    ended = (None if code is None else int(code), None if number is None else int(number))
+    return Exit(*ended, lines, str(raw["kind"]), exception)
+
+
+def exit_to_frame(ended: Exit) -> dict[str, Any]:
+    """The exit as fields of a frame, with bounded output lines."""
+    told = {"code": ended.code, "signal": ended.signal, "kind": ended.kind, "exception": ended.exception}
+    return {**told, "lines": bounded(ended.lines)}
+
+
+def exit_to_status(ended: Exit | None) -> dict[str, Any]:
+    """The exit as fields of /status and of the termination message, which the operator reads."""
+    if ended is None:
+        return {"exitCode": None, "signal": None, "exception": ""}
+    return {"exitCode": ended.code, "signal": ended.signal, "exception": ended.exception}
+
+
+def bounded(lines: tuple[str, ...], limit: int = TAIL_BYTES) -> list[str]:
+    """As many of the last `lines`, each cut to LINE_LENGTH, as fit into `limit` bytes of JSON."""
+    kept = [line[:LINE_LENGTH] for line in lines]
+    while kept and len(json.dumps(kept)) > limit:
+        kept.pop(0)
+    return kept
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text that fits into `limit` bytes of JSON."""
+    text = text[:limit]
+    while text and (over := len(json.dumps(text)) - limit) > 0:
+        text = text[: -max(1, over // CHARACTER_BYTES)]
+    return text

@@ -16,8 +16,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tftraining.launch.failure.exit import OOM_KILLED, SIGNALED, Exit
-from tftraining.launch.failure.incident import FATAL
+from tftraining.launch.failure.exit import FATAL, OOM_KILLED, SIGNALED, Exit
 from tftraining.launch.failure.same_failure import key_of
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.progress import QUIET_START, Snapshot

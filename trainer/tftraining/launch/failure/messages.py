@@ -11,8 +11,7 @@ from typing import Any
 
 from tftraining.launch.failure.cause import fatal_line, is_log
 from tftraining.launch.failure.exception import LENGTH
-from tftraining.launch.failure.exit import OOM_KILLED, Exit
-from tftraining.launch.failure.incident import FATAL
+from tftraining.launch.failure.exit import FATAL, OOM_KILLED, Exit
 
 STARTED_OVER = "started over: no backup found"
 RESTARTING_ALONE = "restarting it alone; other members keep training"

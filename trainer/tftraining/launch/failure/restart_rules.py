@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tftraining.launch.failure.exit import OOM_KILLED, Exit
+from tftraining.launch.failure.exit import FATAL, OOM_KILLED, Exit
 from tftraining.launch.failure.first_step import fails_for_good
-from tftraining.launch.failure.incident import FATAL
 
 REASON = "FailedByRule"  # the reason of a job that a rule has failed
 # The failure reasons of launchers. All other reasons are those of pods, which only the operator sees.

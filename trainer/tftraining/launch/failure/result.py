@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.incident import bounded, cut, exit_from_frame, exit_to_frame, exit_to_status
+from tftraining.launch.failure.exit import Exit, bounded, cut, exit_from_frame, exit_to_frame, exit_to_status
 from tftraining.launch.failure.restart_budget import Ledger
 
 MESSAGE_BYTES = 4096  # the kubelet's limit; it cuts a longer message in the middle

@@ -13,7 +13,8 @@ from typing import Any
 
 from tftraining.launch.config.setting_table import Gang, Policy
 from tftraining.launch.failure import restart_budget
-from tftraining.launch.failure.incident import Incident, exit_from_frame
+from tftraining.launch.failure.exit import exit_from_frame
+from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restart_budget import Ledger, merge
 from tftraining.launch.gang import memory_backups, quorum
 from tftraining.launch.gang.announced_stop import AnnouncedStop, Describe

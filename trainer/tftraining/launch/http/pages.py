@@ -9,7 +9,8 @@ from typing import Any
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure import messages
-from tftraining.launch.failure.incident import Incident, bounded, exit_to_status
+from tftraining.launch.failure.exit import bounded, exit_to_status
+from tftraining.launch.failure.incident import Incident
 from tftraining.launch.gang import backup_summary
 from tftraining.launch.gang.aftermath import only_serves
 from tftraining.launch.gang.backup_report import MEMORY, STORAGE

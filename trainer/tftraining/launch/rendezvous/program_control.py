@@ -17,9 +17,8 @@ from typing import Any
 
 from tftraining.launch.config import proxies, round_environment
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.exit import Exit, exit_to_frame
 from tftraining.launch.failure.first_step import UNCLEAN, Starts
-from tftraining.launch.failure.incident import exit_to_frame
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.aftermath import only_serves
