@@ -13,8 +13,8 @@ import msgspec
 
 from tftraining.launch.config.setting_table import Policy, key_of, names
 from tftraining.launch.config.settings import MemoryBackupSettings
-from tftraining.launch.failure.restart_budget import restarts_alone
 from tftraining.launch.failure.restart_rules import Decision, Failure, Rule, decide
+from tftraining.launch.failure.restart_scope import restarts_alone
 from tftraining.launch.roles import GANG_ROLES, OUTSIDE_GANG, ROLES, SERVING_ROLES, TRAINER_ROLES, RoleName
 from tftraining_api.model.names import Replica
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tftraining.launch.failure.restart_budget import backoff
+from tftraining.launch.failure.backoff import backoff
 from tftraining.launch.in_user_process.shared.tf_config import LONGEST
 from tftraining_client.errors import UserError
 from tftraining_client.local import subreaper

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tftraining.launch.failure import first_step, restart_budget, restart_rules
+from tftraining.launch.failure import first_step, incident, restart_rules
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastRestart, Status
 from tftraining_operator.cluster.internals import Internals
@@ -32,8 +32,8 @@ POD_REASONS = (
 )  # fmt: skip
 JOB_REASONS = (
     *restart_rules.REASONS,
-    *restart_budget.LOSSES,
-    *restart_budget.PLANNED,
+    *incident.LOSSES,
+    *incident.PLANNED,
     node_loss.REASON,
     auxiliary_objects.KEY_LOST,
     RESUMED_TRAINING_DIFFERS,

@@ -8,7 +8,7 @@ ended a pod whose program had not failed) is never charged, and neither are the 
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from tftraining.launch.failure import restart_budget
+from tftraining.launch.failure import incident as reasons
 from tftraining.launch.failure.cause import is_noise
 from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.first_step import UNCLEAN
@@ -74,9 +74,9 @@ class Incident(Frozen, frozen=True):
         return self.pod.exit.finished_at if self.pod and self.pod.exit else None
 
 
-RESIZED = Incident(restart_budget.RESIZED, "the number of workers changed", charged=False)
-SPEC_CHANGED = Incident(restart_budget.SPEC_CHANGED, "the pod template or a replica count changed", charged=False)
-RESTART_REQUESTED = Incident(restart_budget.RESTART_REQUESTED, "a restart was requested", charged=False)
+RESIZED = Incident(reasons.RESIZED, "the number of workers changed", charged=False)
+SPEC_CHANGED = Incident(reasons.SPEC_CHANGED, "the pod template or a replica count changed", charged=False)
+RESTART_REQUESTED = Incident(reasons.RESTART_REQUESTED, "a restart was requested", charged=False)
 
 
 def find_incident(gang: SortedPods) -> Incident | None:

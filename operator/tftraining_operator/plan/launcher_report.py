@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining.launch.failure.first_step import UNCLEAN
-from tftraining.launch.failure.restart_budget import LOSSES, merge
+from tftraining.launch.failure.incident import LOSSES
+from tftraining.launch.failure.restart_budget import merge
 from tftraining.launch.failure.restart_rules import REASONS
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import member_of, pod_name

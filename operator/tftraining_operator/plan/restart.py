@@ -16,7 +16,7 @@ from datetime import datetime
 import msgspec
 
 from tftraining.launch.failure.first_step import UNCLEAN
-from tftraining.launch.failure.restart_budget import LOSSES
+from tftraining.launch.failure.incident import LOSSES
 from tftraining.launch.roles import GANG_ROLES, is_outside_gang
 from tftraining_api.model.names import Replica, member_of
 from tftraining_api.model.spec import Frozen, JobSpec

@@ -1,8 +1,8 @@
 """spec.restartPolicy for a pod that fails as a whole: what the launchers' decisions need, taken from pods and status.
 
-Rules, budget and back-off are decided where the launchers ask, too: in restart_rules.py, restart_budget.py and
-first_step.py of tftraining/launch/failure. The operator knows how the container ended and the last lines of its log,
-not at which step the program was.
+Rules, budget and back-off are decided where the launchers ask, too: in restart_rules.py, restart_budget.py, backoff.py
+and first_step.py of tftraining/launch/failure. The operator knows how the container ended and the last lines of its
+log, not at which step the program was.
 """
 
 from dataclasses import replace
@@ -10,9 +10,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.failure import restart_budget, restart_rules
+from tftraining.launch.failure import backoff, restart_budget, restart_rules
 from tftraining.launch.failure.exit import FATAL, Exit, kind_of
 from tftraining.launch.failure.first_step import UNCLEAN, failure_key
+from tftraining.launch.failure.incident import PLANNED
 from tftraining.launch.failure.same_failure import SPREAD, counts_as_same_failure
 from tftraining.launch.progress import Snapshot
 from tftraining_api.model.job import Problem
@@ -77,7 +78,7 @@ def count_restart(spec: JobSpec, status: Status, incident: Incident, now: dateti
     )
     if (key := _same_failure_key(spec, incident)) and incident.finished_at is not None:
         ledger = replace(ledger, same=ledger.same.with_failure(key, incident.finished_at.timestamp()))
-    is_loss = not incident.failed and incident.reason not in (*restart_budget.PLANNED, UNCLEAN)
+    is_loss = not incident.failed and incident.reason not in (*PLANNED, UNCLEAN)
     return msgspec.structs.replace(
         old.with_ledger(ledger),
         disruptions=old.disruptions + is_loss,
@@ -103,7 +104,8 @@ def why_no_restart(spec: JobSpec, counted: Restarts, incident: Incident) -> Prob
 def wait(spec: JobSpec, counted: Restarts, exception: str, at: datetime) -> timedelta:
     """The wait before the restart that was decided `at` that time, after a failure by this exception if by any."""
     repeated_at = at.timestamp() if counts_as_same_failure(exception) else None
-    return timedelta(seconds=restart_budget.wait(counted.ledger, spec.restart_policy.same_failure_limit, repeated_at))
+    ledger, limit = counted.ledger, spec.restart_policy.same_failure_limit
+    return timedelta(seconds=backoff.wait(ledger.without_progress, ledger.same, limit, repeated_at))
 
 
 def restart_due(spec: JobSpec, status: Status, now: datetime) -> datetime | None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining.launch.config.setting_table import Gang, Policy
-from tftraining.launch.failure.restart_budget import Ledger, restarts_alone
+from tftraining.launch.failure.restart_budget import Ledger
+from tftraining.launch.failure.restart_scope import restarts_alone
 from tftraining.launch.failure.result import Result
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from tftraining.launch.failure.restart_budget import LOSSES
+from tftraining.launch.failure.incident import LOSSES
 from tftraining.launch.progress import rfc3339
 
 FILE = ".tftraining-history.json"  # in the job's directory

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.support.simulated_cluster.builders import a_launched_job
 from tests.support.simulated_gang.simulation import make_coordinator
-from tftraining.launch.failure import restart_budget
-from tftraining.launch.failure.restart_budget import Ledger, Reached, has_progressed
+from tftraining.launch.failure import backoff, incident, restart_budget
+from tftraining.launch.failure.restart_budget import Ledger, Reached, has_progressed, merge
 from tftraining.launch.failure.same_failure import SPREAD, SameFailure
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.status import FailuresInARow as Row
@@ -24,7 +24,7 @@ BEFORE = Ledger(process_failures=4, pod_failures=2, refilled_at=1, without_progr
 @pytest.mark.parametrize(
     ("reason", "in_a_row"),
     [
-        ("Error", 6), ("NodeLost", 6), *((each, 6) for each in restart_budget.LOSSES),
+        ("Error", 6), ("NodeLost", 6), *((each, 6) for each in incident.LOSSES),
         ("Grown", 5),
         ("Resized", 0), ("SpecChanged", 0), ("RestartRequested", 0),
     ],
@@ -32,7 +32,7 @@ BEFORE = Ledger(process_failures=4, pod_failures=2, refilled_at=1, without_progr
 def test_what_extends_the_back_off_and_what_begins_it_anew(reason: str, in_a_row: int) -> None:
     after = restart_budget.account(BEFORE, reason, charged=False)
     assert (after.without_progress, after.used, after.incidents) == (in_a_row, 5, 10)
-    assert (reason in restart_budget.PLANNED) == (in_a_row < 6)
+    assert (reason in incident.PLANNED) == (in_a_row < 6)
 
 
 def test_a_charge_is_one_of_a_program_or_of_a_pod() -> None:
@@ -82,7 +82,7 @@ def test_the_first_of_its_kind_is_progress(now: Reached) -> None:
 
 
 def test_the_back_off_grows_to_a_minute() -> None:
-    waits = [restart_budget.backoff(number) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
+    waits = [backoff.backoff(number) for number in (0, 1, 2, 3, 4, 7, 8, 9, 5000)]
     assert waits == [0, 0, 1, 2, 4, 32, 60, 60, 60]
 
 
@@ -90,8 +90,7 @@ def test_the_back_off_grows_to_a_minute() -> None:
 def test_no_wait_is_longer_than_until_the_next_failure_may_end_the_job(
     limit: int, repeated_at: float | None, seconds: float
 ) -> None:
-    ledger = Ledger(without_progress=7, same=SameFailure("a", 2, 1000))
-    assert restart_budget.wait(ledger, limit, repeated_at) == seconds
+    assert backoff.wait(7, SameFailure("a", 2, 1000), limit, repeated_at) == seconds
 
 
 @pytest.mark.parametrize(
@@ -153,10 +152,10 @@ LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS, 
 
 @given(LEDGERS, LEDGERS)
 def test_merging_ledgers_forgets_nothing_and_is_commutative(one: Ledger, other: Ledger) -> None:
-    merged = restart_budget.merge(one, other)
-    assert merged == restart_budget.merge(other, one)
+    merged = merge(one, other)
+    assert merged == merge(other, one)
     assert merged.failures >= max(one.failures, other.failures)
-    assert restart_budget.merge(merged, one) == merged
+    assert merge(merged, one) == merged
 
 
 def test_a_ledger_of_nothing_counts_nothing() -> None:
@@ -173,21 +172,19 @@ def test_a_ledger_survives_its_json_form(one: Ledger) -> None:
 
 def test_the_newer_ledger_decides_about_counts_that_progress_resets() -> None:
     old = Ledger(process_failures=4, without_progress=4, incidents=6)
-    new = restart_budget.account(
-        restart_budget.with_progress(old, "OnProgress"), restart_budget.MEMBER_LOST, charged=False
-    )
-    assert (restart_budget.merge(old, new), restart_budget.merge(new, old)) == (new, new)
+    new = restart_budget.account(restart_budget.with_progress(old, "OnProgress"), incident.MEMBER_LOST, charged=False)
+    assert (merge(old, new), merge(new, old)) == (new, new)
 
 
 def test_ledgers_of_older_launchers_are_ordered_by_restarts() -> None:
     before = Ledger(in_place=1, process_failures=1, without_progress=1)
     after = Ledger(in_place=2, process_failures=3, without_progress=0)
-    assert (restart_budget.merge(before, after), restart_budget.merge(after, before)) == (after, after)
+    assert (merge(before, after), merge(after, before)) == (after, after)
 
 
 def test_the_row_of_equal_failures_is_that_of_the_one_that_knows_more_failures_of_programs() -> None:
     """A pod that the operator has charged is no reason to forget what the launchers have counted since."""
     operator = Ledger(process_failures=1, pod_failures=1, without_progress=3, same=SameFailure("a", 1, 5))
     launchers = Ledger(process_failures=2, without_progress=2, same=SameFailure("a", 2, 5))
-    for merged in (restart_budget.merge(operator, launchers), restart_budget.merge(launchers, operator)):
+    for merged in (merge(operator, launchers), merge(launchers, operator)):
         assert (merged.same.count, merged.without_progress) == (2, 3)

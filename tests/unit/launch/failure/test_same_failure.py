@@ -11,9 +11,8 @@ from tests.support.simulated_gang.members import send_heartbeats, send_ready
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello
 from tftraining.launch.config.setting_table import Gang, Policy
 from tftraining.launch.config.spec_updates import apply_update
-from tftraining.launch.failure import restart_budget
 from tftraining.launch.failure.first_step import place_of
-from tftraining.launch.failure.restart_budget import Ledger, account
+from tftraining.launch.failure.restart_budget import Ledger, account, merge
 from tftraining.launch.failure.restart_rules import Rule
 from tftraining.launch.failure.result import Result
 from tftraining.launch.failure.same_failure import SameFailure, counts_as_same_failure, counts_before_first_step
@@ -326,9 +325,9 @@ def test_where_nobody_is_left_the_operator_tells_it() -> None:
 def test_a_launcher_of_an_older_version_does_not_make_it_forgotten() -> None:
     known = Ledger(incidents=4, in_place=4, same=SameFailure("a", 2, 5))
     passed_on = replace(known, same=SameFailure())
-    assert restart_budget.merge(known, passed_on).same == restart_budget.merge(passed_on, known).same == known.same
+    assert merge(known, passed_on).same == merge(passed_on, known).same == known.same
     later = account(passed_on, "Error", charged=True)
-    assert restart_budget.merge(known, later).same == SameFailure()
+    assert merge(known, later).same == SameFailure()
 
 
 def test_a_clock_that_is_put_back_neither_ends_the_job_nor_keeps_it_for_ever() -> None:

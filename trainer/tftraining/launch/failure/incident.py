@@ -10,6 +10,13 @@ from dataclasses import dataclass
 
 from tftraining.launch.failure.exit import Exit
 
+MEMBER_LOST, TERMINATED = "MemberLost", "Terminated"  # a member is silent; it has received SIGTERM
+LOSSES = (MEMBER_LOST, TERMINATED)  # as launchers see them; the operator knows more of a lost pod
+RESIZED = "Resized"  # the spec's number of workers has changed
+GROWN = "Grown"  # a lost worker is back
+SPEC_CHANGED, RESTART_REQUESTED = "SpecChanged", "RestartRequested"
+ASKED_FOR = (RESIZED, SPEC_CHANGED, RESTART_REQUESTED)
+PLANNED = (*ASKED_FOR, GROWN)  # nothing has failed or was lost
 DIFFERS = "ResumedTrainingDiffers"  # the reason of the restart after a resumed training that was found to differ
 
 

@@ -5,10 +5,10 @@ What follows from a failure, in the order in which it is decided:
     a rule, or a program that cannot start, ends the job           restart_rules.py, first_step.py
     the same failure too often, or no restarts left: the same      `why_no_restart`
     a program no longer starts in its container: a new pod for it  first_step.py: `Starts`
-    the others can train on: the member restarts alone             `restarts_alone`
+    the others can train on: the member restarts alone             restart_scope.py
     otherwise                                                      the gang restarts: in place where launchers run
 
-What each cause of a restart costs (`account`, `wait`):
+What each cause of a restart costs (`account`, backoff.py; the causes are in incident.py):
 
     cause                                           charged      extends the back-off  waits  begins the back-off anew
     a failure                                       by its rule  yes                   yes    no
@@ -32,20 +32,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tftraining.launch.failure import same_failure
+from tftraining.launch.failure.backoff import count_in_a_row
 from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
 from tftraining.launch.progress import QUIET_PROGRESS
-from tftraining.launch.roles import Role
-
-MEMBER_LOST, TERMINATED = "MemberLost", "Terminated"  # a member is silent; it has received SIGTERM
-LOSSES = (MEMBER_LOST, TERMINATED)  # as launchers see them; the operator knows more of a lost pod
-RESIZED = "Resized"  # the spec's number of workers has changed
-GROWN = "Grown"  # a lost worker is back
-SPEC_CHANGED, RESTART_REQUESTED = "SpecChanged", "RestartRequested"
-ASKED_FOR = (RESIZED, SPEC_CHANGED, RESTART_REQUESTED)
-PLANNED = (*ASKED_FOR, GROWN)  # nothing has failed or was lost
 
 EXCEEDED = "MaxRestartsExceeded"  # the reason of a job that has no restarts left
-LONGEST_BACKOFF = 60.0
 START_DEADLINE = "StartDeadlineExceeded"  # and of one whose gang does not train in time
 CHIEF_LATE_SECONDS = 30.0
 COPY_PROGRESS_SECONDS = 10.0  # seconds of training that make a newer backup in memory progress
@@ -147,12 +138,11 @@ def with_progress(ledger: Ledger, budget_reset: str) -> Ledger:
 
 def account(ledger: Ledger, reason: str, *, charged: bool, by_pod: bool = False, backed_off: bool = False) -> Ledger:
     """The ledger after an incident. `by_pod`: no launcher could count it. `backed_off`: its back-off is counted."""
-    before = 0 if reason in ASKED_FOR else ledger.without_progress
     return replace(
         ledger,
         process_failures=ledger.process_failures + (charged and not by_pod),
         pod_failures=ledger.pod_failures + (charged and by_pod),
-        without_progress=before + (reason not in PLANNED and not backed_off),
+        without_progress=count_in_a_row(ledger.without_progress, reason, backed_off),
         incidents=ledger.incidents + 1,
     )
 
@@ -167,22 +157,6 @@ def why_no_restart(
     if ledger.used > max_restarts:
         return EXCEEDED, f"{message}; no restarts left: spec.restartPolicy.maxRestarts is {max_restarts}"
     return None
-
-
-def wait(ledger: Ledger, limit: int, repeated_at: float | None) -> float:
-    """The seconds before the restart after an incident that the ledger has counted."""
-    seconds = backoff(ledger.without_progress)
-    return ledger.same.shortened(seconds, repeated_at) if limit and repeated_at is not None else seconds
-
-
-def backoff(in_a_row: int) -> float:
-    """The seconds before a restart that is the `in_a_row`th without progress: 0 at first, then 1, 2, 4 … 60."""
-    return 0.0 if in_a_row <= 1 else min(LONGEST_BACKOFF, 2.0 ** min(in_a_row - 2, 10))
-
-
-def restarts_alone(role: Role, scope: str, is_chief: bool) -> bool:
-    """Whether the others train on while a replica of this role restarts; `scope` is that of spec.restartPolicy."""
-    return not role.in_gang or (scope == "Pod" and role.restarts_alone and not is_chief)
 
 
 def start_limit(seconds: float) -> str:

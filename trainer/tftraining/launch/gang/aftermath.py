@@ -1,6 +1,6 @@
 """What follows from a member that restarts alone (spec.restartPolicy.scope: Pod): which exits of others it explains.
 
-Who restarts alone is decided in failure/restart_budget.py (`restarts_alone`).
+Who restarts alone is decided in failure/restart_scope.py.
 
 Pure. A worker beside parameter servers holds no state that others need: the chief gives its steps to the other workers,
 and uses it again when it is back. A failed chief or parameter server restarts the whole gang. A lost server loses its

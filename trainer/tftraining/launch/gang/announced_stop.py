@@ -9,9 +9,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from math import ceil
 
-from tftraining.launch.failure.incident import Incident
+from tftraining.launch.failure.incident import PLANNED, TERMINATED, Incident
 from tftraining.launch.failure.messages import summarize_names
-from tftraining.launch.failure.restart_budget import PLANNED, TERMINATED
 from tftraining.launch.gang.backup_report import first_cause
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.memory_backups import makes_copies

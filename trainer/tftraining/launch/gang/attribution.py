@@ -11,9 +11,9 @@ from dataclasses import replace
 from tftraining.launch.config.setting_table import Policy
 from tftraining.launch.failure.exit import Exit, reason_of
 from tftraining.launch.failure.first_step import failure_key
-from tftraining.launch.failure.incident import Incident
+from tftraining.launch.failure.incident import GROWN, MEMBER_LOST, RESIZED, TERMINATED, Incident
 from tftraining.launch.failure.messages import describe, exited_early, summarize_names
-from tftraining.launch.failure.restart_budget import GROWN, MEMBER_LOST, RESIZED, TERMINATED, start_limit
+from tftraining.launch.failure.restart_budget import start_limit
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang import aftermath
 from tftraining.launch.gang.membership import Membership

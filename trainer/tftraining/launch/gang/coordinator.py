@@ -13,6 +13,7 @@ from typing import Any
 
 from tftraining.launch.config.setting_table import Gang, Policy
 from tftraining.launch.failure import restart_budget
+from tftraining.launch.failure.backoff import backoff
 from tftraining.launch.failure.exit import exit_from_frame
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restart_budget import Ledger, merge
@@ -160,7 +161,7 @@ class Coordinator:
         self._halt_if_decided()
         if self.decisions.result is None:
             peer.consecutive_failures = 1 if now - peer.started_at > QUIET_PROGRESS else peer.consecutive_failures + 1
-            peer.not_before = now + restart_budget.backoff(peer.consecutive_failures)
+            peer.not_before = now + backoff(peer.consecutive_failures)
             self.outbox.send_stop(peer, incident)
 
     # Time and spec updates.

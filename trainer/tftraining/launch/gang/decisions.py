@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tftraining.launch.failure import restart_budget, restart_rules, same_failure
-from tftraining.launch.failure.incident import Incident
+from tftraining.launch.failure import backoff, restart_budget, restart_rules, same_failure
+from tftraining.launch.failure.incident import PLANNED, Incident
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
 from tftraining.launch.gang.membership import Membership
@@ -69,9 +69,10 @@ class Decisions:
     def wait_after(self, incident: Incident) -> float:
         """The seconds from an incident to the restart. On one machine no wait helps a program that is at fault."""
         limit, repeats = self._membership.policy.same_failure_limit, bool(incident.same)
-        if incident.reason in restart_budget.PLANNED or (repeats and limit and self._membership.job.local):
+        if incident.reason in PLANNED or (repeats and limit and self._membership.job.local):
             return 0.0
-        return restart_budget.wait(self.ledger, limit, incident.time if repeats else None)
+        in_a_row, same = self.ledger.without_progress, self.ledger.same
+        return backoff.wait(in_a_row, same, limit, incident.time if repeats else None)
 
     def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
         """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""

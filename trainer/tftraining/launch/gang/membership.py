@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tftraining.launch.config.setting_table import Gang, Policy
-from tftraining.launch.failure import restart_budget
+from tftraining.launch.failure.restart_scope import restarts_alone
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.roles import is_outside_gang, traits_of
@@ -92,7 +92,7 @@ class Membership:
 
     def restarts_alone(self, peer: Peer) -> bool:
         """Whether the other members keep training while this member restarts."""
-        return restart_budget.restarts_alone(traits_of(peer.name), self.policy.scope, peer.name == self.chief)
+        return restarts_alone(traits_of(peer.name), self.policy.scope, peer.name == self.chief)
 
     def admit(self, name: str) -> Peer:
         """The member of that name, which may join; an evaluator is added when it first joins."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tftraining.launch.failure.incident import Incident
-from tftraining.launch.failure.restart_budget import PLANNED
+from tftraining.launch.failure.incident import PLANNED, Incident
 from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure import restart_budget
+from tftraining.launch.failure.restart_scope import restarts_alone
 from tftraining.launch.failure.result import FAILED, Result
 from tftraining.launch.roles import traits_of
 from tftraining.launch.success_record import FileRecord
@@ -80,7 +81,7 @@ class ChiefContact:
     def _is_needed(self) -> bool:
         """Whether the gang cannot train without this member."""
         gang, policy = self._settings.gang, self._settings.policy
-        alone = restart_budget.restarts_alone(traits_of(gang.me), policy.scope, gang.me == gang.chief)
+        alone = restarts_alone(traits_of(gang.me), policy.scope, gang.me == gang.chief)
         return self._settings.indispensable and not alone
 
     def _is_late(self) -> bool:

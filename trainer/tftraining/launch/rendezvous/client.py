@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.restart_budget import TERMINATED, Ledger
+from tftraining.launch.failure.incident import TERMINATED
+from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import Result
 from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.process.program import Program
