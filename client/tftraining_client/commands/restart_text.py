@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from tftraining.launch.failure.messages import KEPT_TRAINING, resumption
+from tftraining.launch.messages import KEPT_TRAINING, resumption
 from tftraining_api.model.status import LastRestart
 from tftraining_client.commands.output import age
 

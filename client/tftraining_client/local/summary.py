@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining.launch.failure.messages import KEPT_TRAINING, reported_resumption
+from tftraining.launch.messages import KEPT_TRAINING, reported_resumption
 from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text, which_fit
 
 SHOWN_RESTARTS = 10

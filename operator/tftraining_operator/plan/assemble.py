@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from tftraining.launch.failure.incident import ASKED_FOR
-from tftraining.launch.failure.messages import exited_early
+from tftraining.launch.messages import exited_early
 from tftraining.launch.roles import OUTSIDE_GANG
 from tftraining_api.manifests.pod import PodManifests
 from tftraining_api.manifests.service import service

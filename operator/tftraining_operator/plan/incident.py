@@ -12,9 +12,9 @@ from tftraining.launch.failure import incident as reasons
 from tftraining.launch.failure.cause import is_noise
 from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.first_step import UNCLEAN
-from tftraining.launch.failure.messages import signal_name
 from tftraining.launch.failure.restart_rules import RESTART, Decision
 from tftraining.launch.failure.same_failure import counts_as_same_failure
+from tftraining.launch.messages import signal_name
 from tftraining_api.model.names import Replica, pod_name
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.observed import Pod

@@ -1,7 +1,7 @@
 """What the status and the events say of a gang: why it does not train yet, who trains, what restarts it, what failed.
 
 The condition, the reason and the time from which such words hold are here, too; what the operator does is decided
-elsewhere. Launchers, `tftj` and this module share tftraining/launch/failure/messages.py. How a pod ended is worded with
+elsewhere. Launchers, `tftj` and this module share tftraining/launch/messages.py. How a pod ended is worded with
 the incident (plan/incident.py).
 """
 
@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.failure import messages as shared
+from tftraining.launch import messages as shared
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.failure.messages import RESTARTING_ALONE, summarize_names
+from tftraining.launch.messages import RESTARTING_ALONE, summarize_names
 from tftraining_api.model.names import member_of
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastFailure, LastRestart, Status
 from tftraining_operator.model.conditions import with_condition

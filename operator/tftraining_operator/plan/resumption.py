@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining.launch.failure.messages import earlier_run
+from tftraining.launch.messages import earlier_run
 from tftraining.launch.progress import lost_seconds, lost_steps
 from tftraining_api.model.status import LastRestart, Progress, Status
 from tftraining_operator.model.conditions import with_condition

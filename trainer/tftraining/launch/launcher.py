@@ -258,7 +258,7 @@ class Launcher:
     async def _record_success(self) -> None:
         """Record a success in the job's storage before members are told of it; a storage error is only logged."""
         assert self._rendezvous is not None
-        result = self._rendezvous.coordinator.decisions.result
+        result = self._rendezvous.coordinator.verdict.result
         if result is None or result.verdict != SUCCEEDED:
             return
         try:
@@ -320,7 +320,7 @@ class Launcher:
             self._program.log(f"tftraining: cannot write the termination message {path}: {error.strerror}")
 
     def _ledger(self) -> Ledger:
-        return self._rendezvous.coordinator.decisions.ledger if self._rendezvous is not None else self._control.ledger
+        return self._rendezvous.coordinator.verdict.ledger if self._rendezvous is not None else self._control.ledger
 
     def _exit_code(self, result: Result) -> int:
         if result.verdict == SUCCEEDED:

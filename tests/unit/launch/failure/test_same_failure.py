@@ -66,7 +66,7 @@ class Fit:
 
     def gets_a_new_chief(self) -> None:
         """The chief's launcher dies and is recreated: what it knew is with the other one."""
-        known = self.chief.decisions.ledger.to_json()
+        known = self.chief.verdict.ledger.to_json()
         self.chief = self._new(Ledger())
         number = 1000 + int(self.now)
         frame = hello(
@@ -78,8 +78,8 @@ class Fit:
 
     @property
     def verdict(self) -> Result:
-        assert self.chief.decisions.result is not None
-        return self.chief.decisions.result
+        assert self.chief.verdict.result is not None
+        return self.chief.verdict.result
 
     def _pass(self, seconds: float, progress: dict[str, Any]) -> None:
         end = self.now + seconds
@@ -92,7 +92,7 @@ class Fit:
 
     def _end(self, member: str, frame: dict[str, Any]) -> bool:
         self.chief.handle_frame(member, frame, self.now)
-        if self.chief.decisions.result is not None:
+        if self.chief.verdict.result is not None:
             return True
         send_ready(self.chief, self.now)
         for _ in range(200):
@@ -110,7 +110,7 @@ def test_the_third_time_in_a_row_is_the_end_and_says_what_it_is() -> None:
     assert (fit.verdict.verdict, fit.verdict.reason, fit.verdict.member) == ("Failed", "SameFailure", "worker-1")
     words = "worker-1: ValueError: boom; the same failure 3 times in a row reaches spec.restartPolicy.sameFailureLimit"
     assert fit.verdict.message == words
-    assert fit.chief.decisions.ledger.process_failures == 2, "the failure that ends the job is no restart"
+    assert fit.chief.verdict.ledger.process_failures == 2, "the failure that ends the job is no restart"
 
 
 def test_it_ends_the_job_before_a_budget_that_is_used_up_by_the_same_failure() -> None:
@@ -318,7 +318,7 @@ def test_a_new_launcher_of_the_chief_knows_how_often_it_was() -> None:
 def test_where_nobody_is_left_the_operator_tells_it() -> None:
     before = Fit()
     assert [before.fails(), before.fails()] == [False, False]
-    told = Ledger.from_json({**before.chief.decisions.ledger.to_json(), "incidents": 0})
+    told = Ledger.from_json({**before.chief.verdict.ledger.to_json(), "incidents": 0})
     assert Fit(ledger=told, now=before.now).fails()
 
 

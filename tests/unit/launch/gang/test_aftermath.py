@@ -95,10 +95,10 @@ def test_restarts_of_a_single_worker_back_off_and_use_the_budget() -> None:
     assert waits == pytest.approx([0.25, 1.0, 2.0], abs=0.3)
     assert chief.membership.gang["chief-0"].round == 1
     chief.handle_frame("worker-1", exited(chief.membership.gang["worker-1"].round, 1), now)
-    assert chief.decisions.result is not None
-    assert (chief.decisions.result.verdict, chief.decisions.result.reason) == ("Failed", "MaxRestartsExceeded")
+    assert chief.verdict.result is not None
+    assert (chief.verdict.result.verdict, chief.verdict.result.reason) == ("Failed", "MaxRestartsExceeded")
     budget = "no restarts left: spec.restartPolicy.maxRestarts is 3"
-    assert chief.decisions.result.message == f"worker-1 failed with exit code 1; {budget}"
+    assert chief.verdict.result.message == f"worker-1 failed with exit code 1; {budget}"
 
 
 def test_a_worker_whose_launcher_is_lost_joins_again_while_the_others_train() -> None:
@@ -109,7 +109,7 @@ def test_a_worker_whose_launcher_is_lost_joins_again_while_the_others_train() ->
     chief.handle_hello(hello("worker-1", 13.0, incarnation="new"), 13.0)
     assert take_sent(chief) == [("worker-1", "welcome"), ("worker-1", "start")]
     # A new pod is the operator's to count.
-    assert (chief.decisions.ledger.process_failures, chief.decisions.ledger.in_place) == (0, 0)
+    assert (chief.verdict.ledger.process_failures, chief.verdict.ledger.in_place) == (0, 0)
     assert gang_status(chief, 13.0)["lastRestart"]["downSeconds"] == 2.0
 
 
@@ -136,7 +136,7 @@ def test_a_terminated_worker_is_not_started_before_it_has_left() -> None:
     chief.handle_disconnect("worker-1", 11.3)
     chief.handle_hello(hello("worker-1", 12.0, incarnation="new"), 12.0)
     assert take_sent(chief) == [("worker-1", "welcome"), ("worker-1", "start")]
-    assert (chief.decisions.ledger.process_failures, chief.decisions.ledger.in_place) == (0, 0)
+    assert (chief.verdict.ledger.process_failures, chief.verdict.ledger.in_place) == (0, 0)
 
 
 def test_a_worker_that_has_finished_does_not_run_again() -> None:
@@ -171,7 +171,7 @@ def test_a_chief_that_fails_because_of_a_lost_worker_is_not_charged_again() -> N
     for name in ("worker-0", "ps-0"):
         chief.handle_frame(name, heartbeat(1, 14.0), 14.0)
     chief.handle_frame("chief-0", exited(1, 1, lines=["UnavailableError: failed to connect"]), 14.0)
-    assert chief.decisions.ledger.process_failures == 1
+    assert chief.verdict.ledger.process_failures == 1
     assert chief.last_incident is not None and chief.last_incident.member == "worker-1"
     told = "chief-0: UnavailableError: failed to connect"
     assert chief.last_incident.message == f"worker-1 was killed (SIGKILL); {told}"
@@ -186,7 +186,7 @@ def test_a_chief_that_fails_by_itself_is_charged(at: float, ended: dict[str, int
     for name, peer in chief.membership.gang.items():
         chief.handle_frame(name, heartbeat(peer.round, at), at)
     chief.handle_frame("chief-0", exited(1, **ended), at)
-    assert chief.decisions.ledger.process_failures == 2
+    assert chief.verdict.ledger.process_failures == 2
 
 
 @pytest.mark.parametrize(("seconds", "same"), [(14.9, True), (15.0, False)])
@@ -201,8 +201,8 @@ def test_a_lost_worker_explains_a_failure_of_the_chief_for_15_seconds(seconds: f
 def test_a_failure_with_action_ignore_is_not_charged_but_backs_off() -> None:
     chief = training(scope="Job", max_restarts=0, rules=rules({"action": "Ignore", "onExitCodes": [3]}))
     chief.handle_frame("worker-1", exited(1, 3), 11.0)
-    ledger = chief.decisions.ledger
-    assert (chief.decisions.result, ledger.process_failures, ledger.without_progress) == (None, 0, 1)
+    ledger = chief.verdict.ledger
+    assert (chief.verdict.result, ledger.process_failures, ledger.without_progress) == (None, 0, 1)
     status = gang_status(chief, 11.0)
     assert "rules[0]: Ignore" in status["message"]
     assert (status["failure"]["member"], status["failure"]["exitCode"]) == ("worker-1", 3)
@@ -211,10 +211,10 @@ def test_a_failure_with_action_ignore_is_not_charged_but_backs_off() -> None:
 def test_a_rule_fails_the_job_in_spite_of_the_budget() -> None:
     chief = training(rules=rules({"action": "FailJob", "onReasons": ["OOMKilled"], "role": "worker"}))
     chief.handle_frame("worker-1", exited(1, number_of_signal=9, kind="OOMKilled"), 11.0)
-    assert chief.decisions.result is not None
-    assert (chief.decisions.result.reason, chief.decisions.result.member) == ("FailedByRule", "worker-1")
+    assert chief.verdict.result is not None
+    assert (chief.verdict.result.reason, chief.verdict.result.member) == ("FailedByRule", "worker-1")
     message = "worker-1 ran out of memory (OOMKilled); matched spec.restartPolicy.rules[0]: FailJob"
-    assert chief.decisions.result.message == message
+    assert chief.verdict.result.message == message
 
 
 def test_a_restart_rule_overrides_a_fatal_failure() -> None:
@@ -222,7 +222,7 @@ def test_a_restart_rule_overrides_a_fatal_failure() -> None:
     for name in chief.membership.gang:
         chief.handle_hello(hello(name), 0.0)
     chief.handle_frame("worker-1", exited(1, 1, kind="ImportError"), 1.0)
-    assert (chief.decisions.result, chief.decisions.ledger.process_failures) == (None, 1)
+    assert (chief.verdict.result, chief.verdict.ledger.process_failures) == (None, 1)
 
 
 def test_rules_do_not_apply_to_lost_members() -> None:
@@ -230,17 +230,17 @@ def test_rules_do_not_apply_to_lost_members() -> None:
     chief.handle_disconnect("worker-1", 11.0)
     chief.handle_frame("ps-0", {"type": "leaving"}, 11.0)
     chief.handle_frame("ps-0", exited(1, number_of_signal=15), 11.1)
-    assert chief.decisions.result is None
+    assert chief.verdict.result is None
 
 
 def test_exits_after_the_result_are_ignored() -> None:
     chief = training("worker-0", "worker-1", "worker-2", max_restarts=0)
     chief.handle_frame("worker-1", exited(1, 3), 11.0)
-    verdict, ledger = chief.decisions.result, chief.decisions.ledger
+    verdict, ledger = chief.verdict.result, chief.verdict.ledger
     assert verdict is not None and verdict.member == "worker-1"
     chief.handle_frame("worker-2", exited(1, 4), 11.1)
-    assert (chief.decisions.result, chief.decisions.ledger) == (verdict, ledger)
-    assert chief.decisions.last_failure is not None and chief.decisions.last_failure.member == "worker-1"
+    assert (chief.verdict.result, chief.verdict.ledger) == (verdict, ledger)
+    assert chief.verdict.last_failure is not None and chief.verdict.last_failure.member == "worker-1"
 
 
 # The evaluator.
@@ -250,11 +250,11 @@ def test_an_evaluator_fails_the_job_only_by_a_rule() -> None:
     chief = training(max_restarts=0, rules=rules({"action": "FailJob", "onExitCodes": [3], "role": "evaluator"}))
     chief.handle_hello(hello("evaluator-0", 11.0), 11.0)
     chief.handle_frame("evaluator-0", exited(1, 1, kind="ImportError"), 12.0)
-    assert (chief.decisions.result, chief.decisions.ledger.failures, chief.decisions.last_failure) == (None, 0, None)
+    assert (chief.verdict.result, chief.verdict.ledger.failures, chief.verdict.last_failure) == (None, 0, None)
     chief.handle_frame("evaluator-0", {"type": "ready", "round": 1}, 12.0)
     chief.handle_frame("evaluator-0", exited(2, 3), 13.0)
-    assert chief.decisions.result is not None
-    assert (chief.decisions.result.reason, chief.decisions.result.member) == ("FailedByRule", "evaluator-0")
+    assert chief.verdict.result is not None
+    assert (chief.verdict.result.reason, chief.verdict.result.member) == ("FailedByRule", "evaluator-0")
 
 
 def test_an_evaluator_that_ran_for_long_restarts_without_back_off() -> None:
@@ -294,7 +294,7 @@ def test_a_terminated_evaluator_has_not_failed_and_is_not_started_before_it_has_
     take_sent(chief)
     chief.handle_frame("evaluator-0", {"type": "leaving"}, 12.0)
     chief.handle_frame("evaluator-0", exited(1, number_of_signal=15), 12.1)
-    assert (chief.decisions.result, chief.membership.evaluators["evaluator-0"].consecutive_failures) == (None, 0)
+    assert (chief.verdict.result, chief.membership.evaluators["evaluator-0"].consecutive_failures) == (None, 0)
     chief.handle_disconnect("evaluator-0", 12.2)
     chief.handle_hello(hello("evaluator-0", 12.3, leaving=True), 12.3)
     chief.tick(12.4)

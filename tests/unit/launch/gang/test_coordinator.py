@@ -92,7 +92,7 @@ def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None
     chief.handle_frame("worker-1", exited(1, number_of_signal=9), 5.0)
     assert take_sent(chief) == [("worker-0", "stop"), ("worker-1", "stop")]
     chief.handle_frame("worker-0", exited(1, 1), 5.1)
-    assert chief.decisions.ledger.process_failures == 1
+    assert chief.verdict.ledger.process_failures == 1
     assert chief.last_incident is not None
     assert (chief.last_incident.member, chief.last_incident.reason, chief.last_incident.charged) == (
         "worker-1",
@@ -100,7 +100,7 @@ def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None
         True,
     )
     send_ready(chief, 5.2)
-    assert (chief.rounds.number, chief.rounds.running, chief.decisions.ledger.in_place) == (2, True, 1)
+    assert (chief.rounds.number, chief.rounds.running, chief.verdict.ledger.in_place) == (2, True, 1)
 
 
 def test_the_stop_frame_names_the_failed_member() -> None:
@@ -120,7 +120,7 @@ def test_an_exit_of_an_older_round_is_ignored() -> None:
     send_ready(chief, 5.1)
     chief.handle_frame("worker-0", exited(1, 1), 5.2)
     chief.handle_frame("worker-0", {"type": "ready", "round": 1}, 5.3)
-    assert (chief.rounds.number, chief.rounds.running, chief.decisions.ledger.process_failures) == (2, True, 1)
+    assert (chief.rounds.number, chief.rounds.running, chief.verdict.ledger.process_failures) == (2, True, 1)
     assert chief.membership.gang["worker-0"].state == "running"
 
 
@@ -129,8 +129,8 @@ def test_the_chiefs_success_ends_the_job_right_after_a_workers_failure() -> None
     chief.handle_frame("worker-1", exited(1, 1), 5.0)
     take_sent(chief)
     chief.handle_frame("worker-0", exited(1, 0), 5.01)
-    assert chief.decisions.result is not None
-    assert chief.decisions.result.verdict == "Succeeded"
+    assert chief.verdict.result is not None
+    assert chief.verdict.result.verdict == "Succeeded"
     chief.announce_result()
     assert take_sent(chief) == [("worker-0", "end"), ("worker-1", "end")]
 
@@ -139,7 +139,7 @@ def test_exit_0_of_a_terminated_chief_is_no_success() -> None:
     chief = start_gang()
     chief.handle_frame("worker-0", {"type": "leaving"}, 5.0)
     chief.handle_frame("worker-0", exited(1, 0), 5.1)
-    assert chief.decisions.result is None
+    assert chief.verdict.result is None
     assert chief.last_incident is not None
     assert (chief.last_incident.reason, chief.last_incident.charged) == ("Terminated", False)
 
@@ -154,18 +154,18 @@ def test_a_terminated_member_joins_no_round_even_if_it_reconnects() -> None:
     assert (chief.rounds.running, chief.rounds.missing) == (False, ["worker-1"])
     disconnect_cleanly(chief, "worker-1", 5.4)
     chief.handle_hello(hello("worker-1", 6.0, incarnation="new", known=1), 6.0)
-    assert (chief.rounds.number, chief.rounds.running, chief.decisions.ledger.in_place) == (2, True, 0)
+    assert (chief.rounds.number, chief.rounds.running, chief.verdict.ledger.in_place) == (2, True, 0)
 
 
 def test_a_finished_worker_waits_for_the_chief() -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, 0), 5.0)
-    assert (chief.rounds.running, chief.decisions.result) == (True, None)
+    assert (chief.rounds.running, chief.verdict.result) == (True, None)
     chief.handle_disconnect("worker-1", 6.0)
     assert chief.rounds.running
     chief.handle_hello(hello("worker-1", 7.0, incarnation="new"), 7.0)
     chief.handle_frame("worker-0", exited(1, 0), 8.0)
-    assert chief.decisions.result is not None
+    assert chief.verdict.result is not None
 
 
 def test_members_that_join_after_the_result_receive_it_at_once() -> None:
@@ -186,7 +186,7 @@ def test_a_member_silent_for_the_member_timeout_is_lost_without_a_charge() -> No
     assert chief.last_incident is not None
     assert (chief.last_incident.member, chief.last_incident.reason) == ("worker-1", "MemberLost")
     assert chief.last_incident.at == pytest.approx(3.1)
-    assert (chief.decisions.ledger.process_failures, chief.rounds.missing) == (0, ["worker-0", "worker-1"])
+    assert (chief.verdict.ledger.process_failures, chief.rounds.missing) == (0, ["worker-0", "worker-1"])
 
 
 def test_a_suspended_chief_does_not_count_its_own_pause_as_silence() -> None:
@@ -382,7 +382,7 @@ def test_a_new_epoch_refills_the_budget_and_resets_the_back_off() -> None:
         chief.handle_frame("worker-1", exited(number, 1), number)
         send_ready(chief, number)
         assert chief.rounds.running
-    assert (chief.decisions.result, chief.decisions.ledger.used, chief.decisions.ledger.process_failures) == (
+    assert (chief.verdict.result, chief.verdict.ledger.used, chief.verdict.ledger.process_failures) == (
         None,
         1,
         7,
@@ -396,8 +396,8 @@ def test_the_same_epoch_again_is_no_progress() -> None:
         chief.handle_frame("worker-0", heartbeat(number, number, **told), number)
         chief.handle_frame("worker-1", exited(number, 1), number)
         send_ready(chief, number)
-    assert chief.decisions.result is not None
-    assert chief.decisions.result.reason == "MaxRestartsExceeded"
+    assert chief.verdict.result is not None
+    assert chief.verdict.result.reason == "MaxRestartsExceeded"
 
 
 @pytest.mark.parametrize("saved_now", [True, False])
@@ -412,7 +412,7 @@ def test_a_newer_checkpoint_refills_the_budget_and_resets_the_back_off(saved_now
         chief.handle_frame("worker-1", exited(number, 1), number)
         send_ready(chief, number)
         assert chief.rounds.running, number
-    assert (chief.decisions.result, chief.decisions.ledger.used, chief.decisions.ledger.process_failures) == (
+    assert (chief.verdict.result, chief.verdict.ledger.used, chief.verdict.ledger.process_failures) == (
         None,
         1,
         7,
@@ -431,8 +431,8 @@ def test_the_same_checkpoint_again_is_no_progress(told: dict[str, int]) -> None:
         chief.handle_frame("worker-1", exited(number, 1), now)
         send_ready(chief, now)
         chief.tick(now + 1)
-    assert chief.decisions.result is not None
-    assert chief.decisions.result.reason == "MaxRestartsExceeded"
+    assert chief.verdict.result is not None
+    assert chief.verdict.result.reason == "MaxRestartsExceeded"
 
 
 def progressed(chief: Coordinator, *told: dict[str, int]) -> bool:
@@ -482,7 +482,7 @@ def test_a_program_that_reports_nothing_and_ran_for_a_minute_does_not_fail_for_g
     chief.handle_frame("worker-1", exited(1, 1, kind="ImportError"), 70.0)
     send_ready(chief, 70.1)
     chief.handle_frame("worker-1", exited(2, 1, kind="ImportError"), 71.0)
-    assert (chief.decisions.result, chief.decisions.ledger.process_failures) == (None, 2)
+    assert (chief.verdict.result, chief.verdict.ledger.process_failures) == (None, 2)
 
 
 def test_the_checkpoint_of_an_earlier_run_is_no_progress() -> None:
@@ -491,8 +491,8 @@ def test_the_checkpoint_of_an_earlier_run_is_no_progress() -> None:
         "worker-0", heartbeat(1, 1.0, epoch=3, first_epoch=2, first_step=500, checkpoint=500, updated=1.0), 1.0
     )
     chief.handle_frame("worker-1", exited(1, 1), 1.0)
-    assert chief.decisions.ledger.refilled_at == 0
-    assert chief.decisions.result is not None
+    assert chief.verdict.ledger.refilled_at == 0
+    assert chief.verdict.result is not None
 
 
 def test_budget_reset_never_keeps_the_charges_in_spite_of_progress() -> None:
@@ -501,7 +501,7 @@ def test_budget_reset_never_keeps_the_charges_in_spite_of_progress() -> None:
         chief.handle_frame("worker-0", heartbeat(number, number, epoch=10 * number, updated=1.0), number)
         chief.handle_frame("worker-1", exited(number, 1), number)
         send_ready(chief, number)
-    assert chief.decisions.result is not None
+    assert chief.verdict.result is not None
 
 
 def test_lost_members_are_never_charged() -> None:
@@ -515,7 +515,7 @@ def test_lost_members_are_never_charged() -> None:
             chief.handle_frame(name, heartbeat(0, 0), number * 100.0 + 70)
         chief.tick(number * 100.0 + 70)
         assert chief.rounds.running
-    assert (chief.decisions.result, chief.decisions.ledger.process_failures, chief.decisions.ledger.in_place) == (
+    assert (chief.verdict.result, chief.verdict.ledger.process_failures, chief.verdict.ledger.in_place) == (
         None,
         0,
         0,
@@ -526,13 +526,13 @@ def test_lost_members_are_never_charged() -> None:
 def test_a_fatal_exit_before_any_step_fails_at_once(kind: str) -> None:
     chief = start_gang()
     chief.handle_frame("worker-1", exited(1, 1, kind=kind, lines=["Traceback", "the last line"]), 1.0)
-    assert chief.decisions.result is not None
-    assert (chief.decisions.result.verdict, chief.decisions.result.reason, chief.decisions.result.member) == (
+    assert chief.verdict.result is not None
+    assert (chief.verdict.result.verdict, chief.verdict.result.reason, chief.verdict.result.member) == (
         "Failed",
         kind,
         "worker-1",
     )
-    assert "the last line" in chief.decisions.result.message
+    assert "the last line" in chief.verdict.result.message
 
 
 def test_the_same_exit_after_a_step_is_restarted() -> None:
@@ -542,7 +542,7 @@ def test_the_same_exit_after_a_step_is_restarted() -> None:
     chief.handle_frame("worker-1", exited(1, 1, kind="ImportError"), 6.0)
     send_ready(chief, 6.0)
     chief.handle_frame("worker-1", exited(2, 1, kind="ImportError"), 7.0)
-    assert chief.decisions.result is None
+    assert chief.verdict.result is None
 
 
 @pytest.mark.parametrize(("step", "goes_on"), [(1200, True), (1, True), (0, False), (None, False)])
@@ -552,14 +552,14 @@ def test_a_new_launcher_of_the_chief_learns_whether_a_step_was_ever_made(step: i
     chief.handle_hello(hello("worker-1", round=1, known=1, witness=1, farewell=1, down=2.0, step=step), 0.0)
     assert chief.rounds.number == 2
     chief.handle_frame("worker-1", exited(2, 1, kind="ImportError"), 1.0)
-    assert (chief.decisions.result is None) == goes_on
+    assert (chief.verdict.result is None) == goes_on
 
 
 def test_the_operators_setting_says_that_a_step_was_made() -> None:
     chief = make_coordinator("worker-0", proven=True)
     chief.handle_hello(hello("worker-0"), 0.0)
     chief.handle_frame("worker-0", exited(1, 1, kind="ImportError"), 1.0)
-    assert (chief.decisions.result, chief.decisions.ledger.process_failures) == (None, 1)
+    assert (chief.verdict.result, chief.verdict.ledger.process_failures) == (None, 1)
 
 
 def test_a_stopped_member_is_charged_for_the_exit_of_its_peer() -> None:
@@ -639,8 +639,8 @@ def test_silence_explains_only_exits_that_a_lost_peer_causes(code: int, kind: st
 def test_a_rule_that_fails_the_job_holds_while_another_member_is_silent() -> None:
     chief = start_gang(rules=(Rule("FailJob", exit_codes=frozenset({42})),))
     chief.handle_frame("worker-1", exited(1, 42, lines=["the data are broken"]), 2.0)
-    assert chief.decisions.result is not None
-    assert (chief.decisions.result.reason, chief.decisions.result.member) == ("FailedByRule", "worker-1")
+    assert chief.verdict.result is not None
+    assert (chief.verdict.result.reason, chief.verdict.result.member) == ("FailedByRule", "worker-1")
 
 
 @pytest.mark.parametrize(
@@ -679,7 +679,7 @@ def test_an_early_exit_with_0_explains_its_peers_failure(exception: str, after: 
     )
     early = "worker-1 exited with code 0 before the other members finished; worker-0: "
     assert chief.last_incident.message.startswith(early) == (member == "worker-1")
-    assert chief.decisions.ledger.process_failures == 1
+    assert chief.verdict.ledger.process_failures == 1
 
 
 def test_a_stall_dumps_stacks_and_is_charged() -> None:
@@ -697,7 +697,7 @@ def test_a_stall_dumps_stacks_and_is_charged() -> None:
     chief.tick(14.0)
     assert chief.last_incident is not None
     assert (chief.last_incident.member, chief.last_incident.reason) == ("worker-1", "Stalled")
-    assert chief.decisions.ledger.process_failures == 1
+    assert chief.verdict.ledger.process_failures == 1
     stops = [frame for _, frame in chief.outbox.take_all() if frame["type"] == "stop"]
     assert [frame["dump"] for frame in stops] == [True, True]
 
@@ -727,7 +727,7 @@ def test_programs_that_never_reach_their_peers_stall_in_the_first_round() -> Non
     assert chief.last_incident.reason == "Stalled"
     limit = "40 s (spec.runPolicy.stallTimeoutSeconds)"
     assert chief.last_incident.message == f"worker-0, worker-1: no connection to the other programs for {limit}"
-    assert chief.decisions.ledger.process_failures == 1
+    assert chief.verdict.ledger.process_failures == 1
 
 
 def test_a_program_that_has_reached_its_peers_and_reports_nothing_never_stalls() -> None:
@@ -748,9 +748,9 @@ def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
     for second in range(1, 12):
         chief.handle_frame("worker-0", heartbeat(0, second), second)
         chief.tick(second)
-    assert chief.decisions.result is not None
-    assert chief.decisions.result.reason == "StartDeadlineExceeded"
-    assert chief.decisions.result.message.startswith(
+    assert chief.verdict.result is not None
+    assert chief.verdict.result.reason == "StartDeadlineExceeded"
+    assert chief.verdict.result.message.startswith(
         "worker-1, worker-2, worker-3 and 2 more did not connect within 10 s"
     )
 
@@ -764,7 +764,7 @@ def test_the_start_deadline_does_not_count_while_the_gang_runs() -> None:
     chief.handle_disconnect("worker-1", 100.0)
     chief.handle_frame("worker-0", heartbeat(1, 105.0), 105.0)
     chief.tick(105.0)
-    assert chief.decisions.result is None
+    assert chief.verdict.result is None
 
 
 @pytest.mark.parametrize(
@@ -820,11 +820,11 @@ def test_programs_that_do_not_train_at_the_start_deadline_fail_the_job(
     limit: int, members: tuple[dict[str, Any], dict[str, Any]], words: str
 ) -> None:
     chief = start_late(limit, limit, worker_0=members[0], worker_1=members[1])
-    assert chief.decisions.result is None
+    assert chief.verdict.result is None
     chief.tick(limit + 1.0)
-    assert chief.decisions.result is not None
-    assert chief.decisions.result.reason == "StartDeadlineExceeded"
-    assert chief.decisions.result.message.startswith(f"{words} within {limit} s (spec.runPolicy.startDeadlineSeconds)")
+    assert chief.verdict.result is not None
+    assert chief.verdict.result.reason == "StartDeadlineExceeded"
+    assert chief.verdict.result.message.startswith(f"{words} within {limit} s (spec.runPolicy.startDeadlineSeconds)")
 
 
 @pytest.mark.parametrize("members", [(LOADS, LOADS), (CONNECTS, {}), (CONNECTS, LOADS)])
@@ -834,7 +834,7 @@ def test_without_a_deadline_of_its_own_a_gang_may_load_for_longer_and_says_so(
     """The API server stores 600 in every job: the job has asked for nothing."""
     chief = start_late(700, 600.0, worker_0=members[0], worker_1=members[1])
     told = gang_summary(chief)
-    assert (chief.decisions.result, told["phase"], told["reason"]) == (None, "Starting", "SlowStart")
+    assert (chief.verdict.result, told["phase"], told["reason"]) == (None, "Starting", "SlowStart")
     assert told["message"].startswith("worker-0") and " within 600 s " in told["message"]
     for name in ("worker-0", "worker-1"):
         chief.handle_frame(name, heartbeat(1, 701.0, step=1, first_step_time=0.1, updated=1.0), 701.0)
@@ -843,7 +843,7 @@ def test_without_a_deadline_of_its_own_a_gang_may_load_for_longer_and_says_so(
 
 def test_a_deadline_before_programs_that_report_nothing_count_as_training_ends_no_job() -> None:
     chief = start_late(40, 10.0)
-    assert (chief.decisions.result, chief.rounds.training_since is None) == (None, False)
+    assert (chief.verdict.result, chief.rounds.training_since is None) == (None, False)
 
 
 @pytest.mark.parametrize("limit", [25, 600])
@@ -856,8 +856,8 @@ def test_a_member_that_exits_with_0_before_the_others_have_started_is_named_and_
         send_heartbeats(chief, float(second))
         chief.handle_frame("worker-0", heartbeat(1, float(second), connecting=True), float(second))
         chief.tick(float(second))
-    assert chief.decisions.result is not None
-    assert chief.decisions.result.message.endswith(f"(spec.runPolicy.startDeadlineSeconds); {early}")
+    assert chief.verdict.result is not None
+    assert chief.verdict.result.message.endswith(f"(spec.runPolicy.startDeadlineSeconds); {early}")
 
 
 def test_an_evaluator_delays_no_round_and_restarts_alone() -> None:
@@ -869,7 +869,7 @@ def test_an_evaluator_delays_no_round_and_restarts_alone() -> None:
     chief.handle_frame("evaluator-0", {"type": "ready", "round": 1}, 2.1)
     assert take_sent(chief) == [("evaluator-0", "start")]
     chief.handle_disconnect("evaluator-0", 3.0)
-    assert (chief.rounds.running, chief.rounds.number, chief.decisions.ledger.process_failures) == (True, 1, 0)
+    assert (chief.rounds.running, chief.rounds.number, chief.verdict.ledger.process_failures) == (True, 1, 0)
 
 
 def test_ledgers_are_merged_and_sent_with_the_start_frame() -> None:

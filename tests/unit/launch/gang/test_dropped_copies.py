@@ -42,7 +42,7 @@ def test_a_copy_is_dropped_if_the_program_fails_before_the_next_one() -> None:
     make_steps(chief, 8.0, 34, report(resumed=32), first_step=32)
     fail(chief, "worker-0", 8.0)
     assert restored(restart(chief, 9.0, *HELD)) is None
-    assert chief.decisions.ledger.process_failures == 2
+    assert chief.verdict.ledger.process_failures == 2
 
 
 def test_a_copy_is_dropped_if_the_program_fails_while_it_restores_it() -> None:
@@ -118,7 +118,7 @@ def test_a_loss_that_is_not_finite_after_a_restore_is_one_charged_failure_and_dr
     chief = resumed_gang()
     told = "_tftraining.memory_backup.copier.LossIsNotFinite: tftraining: the loss is NaN 16 steps after the restore"
     fail(chief, "worker-1", 6.0, told)
-    assert chief.decisions.ledger.process_failures == 1
+    assert chief.verdict.ledger.process_failures == 1
     assert restored(restart(chief, 7.0, *HELD)) == [1, 32]
 
 
@@ -195,13 +195,13 @@ def test_a_failure_counts_as_the_same_only_after_all_copies_are_dropped() -> Non
     chief = resumed_gang(same_failure_limit=3)
     for now, copies in ((10.0, [[1, 32]]), (100.0, [])):
         fail(chief, "worker-1", now, epoch=1, step=50, first_step_time=1.0, updated=1.0)
-        assert chief.decisions.ledger.same.count == 0
+        assert chief.verdict.ledger.same.count == 0
         restart(chief, now + 60.0, *copies)
     for number, now in enumerate((200.0, 300.0), 1):
         fail(chief, "worker-1", now, epoch=1, step=50, first_step_time=1.0, updated=1.0)
-        assert chief.decisions.ledger.same.count == number
+        assert chief.verdict.ledger.same.count == number
         restart(chief, now + 60.0)
-    assert chief.decisions.ledger.process_failures == 4
+    assert chief.verdict.ledger.process_failures == 4
 
 
 # Progress.
@@ -222,7 +222,7 @@ def test_a_newer_copy_is_progress_once_the_gang_has_trained_for_10_seconds(secon
     for number in range(4):
         resumed = {"checkpoint": 100 * number} if number else {}  # as the program reports each restored state
         train(chief, now, seconds, 100 * number, 100 * number + 100, **resumed)
-        assert chief.decisions.ledger.without_progress == (1 if has_progress else number + 1)
+        assert chief.verdict.ledger.without_progress == (1 if has_progress else number + 1)
         now += seconds + 60.0
         restart(chief, now, [number + 1, 100 * number + 100])
 
@@ -231,7 +231,7 @@ def test_the_same_copy_again_is_no_progress() -> None:
     chief = start_gang_with_copies(max_restarts=100)
     for number, now in enumerate((0.0, 100.0, 200.0), 1):
         train(chief, now, 20.0, 0, 100)
-        assert chief.decisions.ledger.without_progress == number
+        assert chief.verdict.ledger.without_progress == number
         restart(chief, now + 90.0)
 
 
@@ -247,7 +247,7 @@ def test_checkpoints_in_storage_are_progress_at_once() -> None:
     for number in range(4):
         now, first = 100.0 * number, 100 * number
         train(chief, now, 2.0, first, first + 100, checkpoint=first + 70)
-        assert chief.decisions.ledger.without_progress == 1
+        assert chief.verdict.ledger.without_progress == 1
         restart(chief, now + 90.0, [number + 1, first + 100])
 
 

@@ -79,7 +79,7 @@ def test_the_survivors_of_a_lost_worker_restart_at_once_without_a_charge() -> No
         "worker-2": [[0, 0], [2, 2]],
     }
     assert {frame["size"] for frame in frames.values()} == {3}
-    assert (chief.rounds.number, chief.decisions.ledger.process_failures, chief.decisions.ledger.in_place) == (2, 0, 1)
+    assert (chief.rounds.number, chief.verdict.ledger.process_failures, chief.verdict.ledger.in_place) == (2, 0, 1)
     status = gang_status(chief, 6.0)
     assert (status["missing"], status["gang"]) == (["worker-1"], {"size": 2, "full": 3})
     assert status["lastRestart"]["reason"] == "MemberLost"
@@ -174,9 +174,9 @@ def test_the_gang_grows_back_in_one_restart_when_the_replacement_is_prepared() -
     ready(chief, 11.1, "worker-0", "worker-2")
     assert {name: frame["workers"] for name, frame in starts(chief).items()} == {name: [[0, 2]] for name in THREE}
     assert (
-        chief.decisions.ledger.process_failures,
-        chief.decisions.ledger.in_place,
-        chief.decisions.ledger.without_progress,
+        chief.verdict.ledger.process_failures,
+        chief.verdict.ledger.in_place,
+        chief.verdict.ledger.without_progress,
     ) == (
         0,
         2,
@@ -270,7 +270,7 @@ def test_a_partial_first_round_starts_after_the_start_deadline() -> None:
         listen(chief, float(second), "worker-0", "worker-1")
     assert not chief.rounds.running
     listen(chief, 61.0, "worker-0", "worker-1")
-    assert (chief.rounds.running, chief.decisions.result) == (True, None)
+    assert (chief.rounds.running, chief.verdict.result) == (True, None)
     come_back(chief, "worker-2", 62.0)
     assert chief.last_incident is not None and chief.last_incident.reason == "Grown", (
         "nobody has asked for another size"
@@ -311,7 +311,7 @@ def test_a_planned_restart_names_no_failed_member() -> None:
 
 def test_scaling_up_restarts_the_gang_once_the_new_workers_are_ready_and_begins_the_back_off_anew() -> None:
     chief = elastic("worker-0", "worker-1", least=None)
-    chief.decisions.ledger = Ledger(without_progress=3)
+    chief.verdict.ledger = Ledger(without_progress=3)
     resize(chief, 4, 5.0)
     assert (chief.rounds.running, gang_status(chief, 5.0)["missing"]) == (True, ["worker-2", "worker-3"])
     come_back(chief, "worker-2", 6.0)
@@ -323,9 +323,9 @@ def test_scaling_up_restarts_the_gang_once_the_new_workers_are_ready_and_begins_
     ready(chief, 7.1, "worker-0", "worker-1")
     assert len(starts(chief)) == 4
     assert (
-        chief.decisions.ledger.process_failures,
-        chief.decisions.ledger.in_place,
-        chief.decisions.ledger.without_progress,
+        chief.verdict.ledger.process_failures,
+        chief.verdict.ledger.in_place,
+        chief.verdict.ledger.without_progress,
     ) == (
         0,
         1,
@@ -342,11 +342,11 @@ def test_a_worker_that_returns_after_a_resize_is_reported_as_grown() -> None:
     disconnect_cleanly(chief, "worker-2", 7.0)
     ready(chief, 7.1, "worker-0", "worker-1")
     assert (chief.rounds.running, chief.rounds.missing) == (True, ["worker-2"])
-    chief.decisions.ledger = Ledger(without_progress=3)
+    chief.verdict.ledger = Ledger(without_progress=3)
     come_back(chief, "worker-2", 10.0)
     assert chief.last_incident is not None
     assert (chief.last_incident.reason, chief.last_incident.message) == ("Grown", "worker-2 is back")
-    assert (chief.rounds.wait, chief.decisions.ledger.without_progress) == (0, 3), "nobody has asked for it"
+    assert (chief.rounds.wait, chief.verdict.ledger.without_progress) == (0, 3), "nobody has asked for it"
 
 
 def test_newcomers_do_not_join_once_a_trainer_has_finished() -> None:

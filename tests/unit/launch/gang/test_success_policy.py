@@ -21,21 +21,19 @@ def finish(chief: Coordinator, *names: str, now: float = 5.0) -> None:
 
 
 def succeeded(chief: Coordinator) -> bool:
-    return chief.decisions.result is not None and chief.decisions.result.verdict == "Succeeded"
+    return chief.verdict.result is not None and chief.verdict.result.verdict == "Succeeded"
 
 
 def test_the_job_succeeds_when_the_last_chief_or_worker_finishes() -> None:
     chief = start_gang("chief-0", "worker-0", "worker-1", success_policy="AllWorkers")
     finish(chief, "chief-0", "worker-1")
-    assert (chief.decisions.result, chief.rounds.running, take_sent(chief)) == (None, True, [])
+    assert (chief.verdict.result, chief.rounds.running, take_sent(chief)) == (None, True, [])
     assert gang_status(chief, 5.0)["message"].endswith(
         "; chief-0, worker-1 exited with code 0 before the others had started"
     )
     finish(chief, "worker-0", now=9.0)
     assert succeeded(chief)
-    assert (
-        chief.decisions.result is not None and chief.decisions.result.message == "every chief and worker has succeeded"
-    )
+    assert chief.verdict.result is not None and chief.verdict.result.message == "every chief and worker has succeeded"
 
 
 def test_progress_comes_from_members_that_still_train() -> None:
@@ -64,7 +62,7 @@ def test_a_failure_after_another_members_success_restarts_the_gang(victim: str) 
     chief.handle_frame(victim, exited(1, 3), 6.0)
     assert take_sent(chief) == [("worker-0", "stop"), ("worker-1", "stop")]
     send_ready(chief, 6.1)
-    assert (chief.rounds.number, chief.decisions.ledger.process_failures, chief.decisions.ledger.in_place) == (2, 1, 1)
+    assert (chief.rounds.number, chief.verdict.ledger.process_failures, chief.verdict.ledger.in_place) == (2, 1, 1)
     finish(chief, victim, now=8.0)
     assert not succeeded(chief), "what was done in another round is done again"
     finish(chief, other, now=9.0)
@@ -90,9 +88,9 @@ def test_a_success_after_another_members_failure_is_ignored() -> None:
     finish(chief, "worker-0")
     chief.handle_frame("worker-2", exited(1, 1), 5.0)
     finish(chief, "worker-1", now=5.01)
-    assert chief.decisions.result is None
+    assert chief.verdict.result is None
     send_ready(chief, 5.1)
-    assert (chief.rounds.number, chief.decisions.result) == (2, None)
+    assert (chief.rounds.number, chief.verdict.result) == (2, None)
 
 
 def test_losing_the_launcher_of_a_finished_member_stops_no_round() -> None:
@@ -123,7 +121,7 @@ def test_exit_0_of_a_terminated_member_is_no_success() -> None:
     finish(chief, "worker-0")
     chief.handle_frame("worker-1", {"type": "leaving"}, 5.0)
     finish(chief, "worker-1", now=5.1)
-    assert chief.decisions.result is None
+    assert chief.verdict.result is None
     assert chief.last_incident is not None and chief.last_incident.reason == "Terminated"
 
 
@@ -156,11 +154,11 @@ def test_random_faults_end_in_success_once_all_members_of_one_round_finish(seed:
         for _ in range(world.random.randrange(6)):
             world.advance(0.1)
             world.check_invariants()
-        assert world.coordinator.decisions.result is None, "one at least has not finished"
+        assert world.coordinator.verdict.result is None, "one at least has not finished"
         for name in [each for each in world.names if world.launchers[each].program is not None][:1]:
             world.kill_program(name)
     world.run_until(world.is_settled)
     for name in world.names:
         world.finish_program(name)
-    world.run_until(lambda: world.coordinator.decisions.result is not None)
+    world.run_until(lambda: world.coordinator.verdict.result is not None)
     assert succeeded(world.coordinator)

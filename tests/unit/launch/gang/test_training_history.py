@@ -82,7 +82,7 @@ def test_the_metrics_of_the_exit_are_the_last_ones() -> None:
     chief = started("worker-0")
     beat(chief, "worker-0", 1.0, report(100))
     chief.handle_frame("worker-0", exited(1, 0, **report(200)), 2.0)
-    assert chief.decisions.result is not None
+    assert chief.verdict.result is not None
     assert [step for step, _ in curve(chief)] == [100, 200]
 
 
@@ -104,7 +104,7 @@ def test_the_failure_that_ends_the_job_is_no_restart() -> None:
     chief = started(max_restarts=0)
     beat(chief, "worker-0", 1.0, report(100))
     chief.handle_frame("worker-1", exited(1, 1), 2.0)
-    assert chief.decisions.result is not None
+    assert chief.verdict.result is not None
     assert gang_summary(chief)["history"]["restarts"] == []
 
 

@@ -37,7 +37,7 @@ def test_its_restart_is_not_charged_and_restores_no_copy(exception: str) -> None
     chief = violating_gang()
     fail(chief, "worker-1", 6.0, exception)
     incident = chief.last_incident
-    assert incident is not None and chief.decisions.result is None
+    assert incident is not None and chief.verdict.result is None
     assert (incident.reason, incident.charged) == ("ResumedTrainingDiffers", False)
     assert incident.message == f"worker-1: the resumed training differs from the undisturbed one: {WHY}"
     assert set(restart(chief, 7.0, *HELD).values()) == {None}
@@ -53,13 +53,13 @@ def test_one_restart_a_job_is_not_charged() -> None:
     restart(chief, 7.0, *HELD)
     make_steps(chief, 8.0, 60, report(resumed=48, violation=WHY))
     fail(chief, "worker-1", 9.0, DIFFERS)
-    assert chief.decisions.result is not None and chief.decisions.result.reason == "MaxRestartsExceeded"
+    assert chief.verdict.result is not None and chief.verdict.result.reason == "MaxRestartsExceeded"
 
 
 def test_the_backups_stay_off_under_a_new_launcher_of_the_chief() -> None:
     chief = violating_gang()
     fail(chief, "worker-1", 6.0, DIFFERS)
-    known = json.loads(json.dumps(chief.decisions.ledger.to_json()))
+    known = json.loads(json.dumps(chief.verdict.ledger.to_json()))
     later = make_coordinator()
     for name in later.membership.gang:
         later.handle_hello(hello(name, copiesHeld=HELD, copyPort=7, copyHost=name, ledger=known), 0.0)
@@ -87,7 +87,7 @@ def test_the_exception_alone_is_a_failure_like_any_other() -> None:
     chief = start_gang_with_copies(held=HELD, max_restarts=0)
     make_steps(chief, 5.0, 60, report(resumed=48), first_step=48)
     fail(chief, "worker-1", 6.0, DIFFERS)
-    assert chief.decisions.result is not None and chief.decisions.result.reason == "MaxRestartsExceeded"
+    assert chief.verdict.result is not None and chief.verdict.result.reason == "MaxRestartsExceeded"
 
 
 # The report.

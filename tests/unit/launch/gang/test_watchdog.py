@@ -57,7 +57,7 @@ def test_a_training_that_stands_still_is_told_with_stacks_and_goes_on() -> None:
     assert (told["phase"], told["reason"], told["message"]) == ("Training", "NoStep", words)
     assert take_sent(chief) == [("worker-0", "dump"), ("worker-1", "dump")], "once"
     stand_still(chief, 700, 701, step=6)
-    assert (gang_summary(chief)["reason"], chief.decisions.ledger.incidents) == ("Training", 0)
+    assert (gang_summary(chief)["reason"], chief.verdict.ledger.incidents) == ("Training", 0)
 
 
 def test_a_gap_as_long_as_earlier_ones_is_no_news() -> None:

@@ -47,8 +47,8 @@ def coordinator() -> Coordinator:
 def restarted() -> Coordinator:
     """A gang that trains again after an incident."""
     made = coordinator()
-    made.decisions.ledger = Ledger(in_place=1, process_failures=1, without_progress=1)
-    made.last_incident = made.decisions.last_failure = INCIDENT
+    made.verdict.ledger = Ledger(in_place=1, process_failures=1, without_progress=1)
+    made.last_incident = made.verdict.last_failure = INCIDENT
     made.rounds.number, made.rounds.running, made.rounds.training_since = 2, True, 11.1
     for peer in made.membership.gang.values():
         peer.state, peer.progress = "running", PROGRESS
@@ -103,18 +103,18 @@ def test_both_count_the_steps_lost_alike_in_a_second_fit() -> None:
 def test_a_failure_by_an_exception_and_how_often_it_was() -> None:
     made = restarted()
     boom = Exit(1, None, ("ValueError: boom",), "", "ValueError: boom")
-    made.last_incident = made.decisions.last_failure = replace(
+    made.last_incident = made.verdict.last_failure = replace(
         INCIDENT, reason="Error", message="worker-1: boom", exit=boom
     )
     row = SameFailure("0123456789abcdef", 2, int(WALL) - 50)
-    made.decisions.ledger = replace(made.decisions.ledger, same=row)
+    made.verdict.ledger = replace(made.verdict.ledger, same=row)
     status = status_after(report(made))
     assert status.message == "worker-1: ValueError: boom; resumed from epoch 2 after 1.1 s"
     assert status.last_restart is not None and status.last_restart.exception == "ValueError: boom"
     assert status.failure is not None and status.failure.exception == "ValueError: boom"
     assert status.restarts.ledger.same == row, "the next launcher is told what this one knew"
     verdict = Result("Failed", "SameFailure", "worker-1: boom", "worker-1", boom)
-    found, _ = split_result(termination_message(verdict, made.decisions.ledger, {}))
+    found, _ = split_result(termination_message(verdict, made.verdict.ledger, {}))
     assert found is not None and found.exception == "ValueError: boom"
     assert found.ledger.same_failure is not None and found.ledger.same_failure.count == 2
 
@@ -127,7 +127,7 @@ def test_every_phase_and_reason_is_known() -> None:
         assert launcher_report.last_restart is not None and launcher_report.last_restart.reason == reason
     for verdict in ("Succeeded", "Failed"):
         made = restarted()
-        made.decisions.result = Result(verdict, "MaxRestartsExceeded", "all are used up", "worker-1", KILLED)
+        made.verdict.result = Result(verdict, "MaxRestartsExceeded", "all are used up", "worker-1", KILLED)
         assert report(made).phase == verdict
 
 

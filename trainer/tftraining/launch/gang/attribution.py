@@ -12,7 +12,6 @@ from tftraining.launch.config.setting_table import Policy
 from tftraining.launch.failure.exit import Exit, reason_of
 from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import GROWN, MEMBER_LOST, RESIZED, TERMINATED, Incident
-from tftraining.launch.failure.messages import describe, exited_early, summarize_names
 from tftraining.launch.failure.restart_budget import start_limit
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang import aftermath
@@ -20,6 +19,7 @@ from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.watchdog import find_stalled, find_without_step, limit
+from tftraining.launch.messages import describe, exited_early, summarize_names
 from tftraining.launch.progress import has_reports
 
 # Seconds after a member's exit with 0 in which that exit explains another member's error about a lost peer. TensorFlow

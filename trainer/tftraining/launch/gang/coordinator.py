@@ -1,7 +1,7 @@
 """The rendezvous of one gang, in the chief's launcher: handles the members' frames and decides the answers.
 
 Pure: frames and times (monotonic seconds) come in; answers go into the `outbox`. `membership` holds the members,
-`rounds` decides when a round starts, `attribution` finds the member that failed first, `decisions` charges incidents to
+`rounds` decides when a round starts, `attribution` finds the member that failed first, `verdict` charges incidents to
 the restart budget.
 """
 
@@ -20,13 +20,13 @@ from tftraining.launch.failure.restart_budget import Ledger, merge
 from tftraining.launch.gang import memory_backups, quorum
 from tftraining.launch.gang.announced_stop import AnnouncedStop, Describe
 from tftraining.launch.gang.attribution import Attribution
-from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import JobContext, Membership
 from tftraining.launch.gang.memory_backups import MemoryBackups
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Hello, Peer
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.training_history import TrainingHistory
+from tftraining.launch.gang.verdict import Verdict
 from tftraining.launch.progress import QUIET_PROGRESS
 
 
@@ -36,14 +36,14 @@ class Coordinator:
     def __init__(self, job: JobContext, ledger: Ledger, wall: Callable[[], float], now: float) -> None:
         self.membership = Membership(job)
         self.rounds = Rounds(self.membership, now)
-        self.decisions = Decisions(self.membership, ledger)
+        self.verdict = Verdict(self.membership, ledger)
         self.last_incident: Incident | None = None
         self.late_start = ""  # who does not train at the start deadline, in words
         self.no_step = ""  # who has made no step for unusually long, in words
         self.member_back_at: float | None = None  # when the last member restarted alone ran again
-        self.backups = MemoryBackups(self.membership, self.decisions)
+        self.backups = MemoryBackups(self.membership, self.verdict)
         self.history = TrainingHistory()
-        self.outbox = Outbox(self.membership, self.decisions)
+        self.outbox = Outbox(self.membership, self.verdict)
         self._announced_stop = AnnouncedStop(self.membership, self.outbox)
         self._attribution = Attribution(self.membership, self.rounds, wall)
         self._last_tick_at: float | None = None
@@ -65,7 +65,7 @@ class Coordinator:
         peer.record_join(hello, frame, now)
         if self.rounds.is_done(peer):
             peer.state = "done"
-        self.decisions.ledger = merge(self.decisions.ledger, ledger)
+        self.verdict.ledger = merge(self.verdict.ledger, ledger)
         if name in self.membership.gang:
             self._learn_earlier_rounds(last_round, frame, now)
             if peer.round == self.rounds.number:
@@ -146,7 +146,7 @@ class Coordinator:
         if peer.name in self.membership.evaluators:
             self._handle_evaluator_exit(peer, now)
         elif program_exit.success and not peer.leaving:
-            self.decisions.check_success_policy(peer)
+            self.verdict.check_success_policy(peer)
             self._halt_if_decided()
         elif self.rounds.running:
             incident = self._attribution.attribute_exit(peer, program_exit, self.last_incident, now)
@@ -154,12 +154,12 @@ class Coordinator:
 
     def _handle_evaluator_exit(self, peer: Peer, now: float) -> None:
         """Restart a failed evaluator, with exponential back-off if it ends soon after each start."""
-        if peer.exit is None or peer.exit.success or peer.leaving or self.decisions.result is not None:
+        if peer.exit is None or peer.exit.success or peer.leaving or self.verdict.result is not None:
             return
         incident = self._attribution.charge_own_failure(peer, peer.exit, now)
-        self.decisions.decide_evaluator(incident, self.rounds.has_stepped)
+        self.verdict.decide_evaluator(incident, self.rounds.has_stepped)
         self._halt_if_decided()
-        if self.decisions.result is None:
+        if self.verdict.result is None:
             peer.consecutive_failures = 1 if now - peer.started_at > QUIET_PROGRESS else peer.consecutive_failures + 1
             peer.not_before = now + backoff(peer.consecutive_failures)
             self.outbox.send_stop(peer, incident)
@@ -177,19 +177,19 @@ class Coordinator:
             elif now - peer.last_frame_at > timeout:
                 self.outbox.send_close(peer)
                 self.handle_disconnect(peer.name, now)
-        if self.decisions.result is None and self.rounds.running:
+        if self.verdict.result is None and self.rounds.running:
             self._check_running_round(now)
-        elif self.decisions.result is None and (missing := self.rounds.find_overdue(now)):
-            self.decisions.fail_job(restart_budget.START_DEADLINE, self._attribution.describe_absence(missing))
+        elif self.verdict.result is None and (missing := self.rounds.find_overdue(now)):
+            self.verdict.fail_job(restart_budget.START_DEADLINE, self._attribution.describe_absence(missing))
         self._start_ready(now)
 
     def apply_spec_update(self, gang: Gang, policy: Policy, now: float) -> None:
         """Apply a spec update: other limits, or another number of workers."""
         resized = self.membership.apply_spec_update(gang, policy)
         if self.rounds.running and (chief := self.membership.gang[self.membership.chief]).has_succeeded:
-            self.decisions.check_success_policy(chief)  # a changed success policy may make the job succeed now
+            self.verdict.check_success_policy(chief)  # a changed success policy may make the job succeed now
             self._halt_if_decided()
-        if not resized or self.decisions.result is not None:
+        if not resized or self.verdict.result is not None:
             return
         self.rounds.resized = True
         if self.rounds.running and any(peer.name not in self.membership.gang for peer in self.membership.members):
@@ -224,14 +224,14 @@ class Coordinator:
         """Fail the job if its programs do not train at the start deadline; without a deadline say so."""
         self.late_start, ends_job = self._attribution.describe_late_start()
         if ends_job:
-            self.decisions.fail_job(restart_budget.START_DEADLINE, self.late_start)
+            self.verdict.fail_job(restart_budget.START_DEADLINE, self.late_start)
             self._halt_if_decided()
 
     # Starts.
 
     def _start_ready(self, now: float) -> None:
         """Start every round, single member and evaluator that can start now."""
-        if self.decisions.result is not None:
+        if self.verdict.result is not None:
             return
         if self.rounds.running and (newcomers := self.rounds.find_newcomers(now)):
             resized = self.rounds.resized
@@ -253,7 +253,7 @@ class Coordinator:
             self._record_lost_step(peer.progress.step)
         self.history.mark_restart(self.last_incident)
         if self.rounds.begin(members, now):
-            self.decisions.count_restart()
+            self.verdict.count_restart()
         fields, copies = self.membership.describe_round(), self.backups.start_round(self.rounds.number)
         for peer in members:
             self._start_program(peer, self.rounds.number, now, **fields, memoryBackup=copies.get(peer.name))
@@ -261,7 +261,7 @@ class Coordinator:
     def _start_member(self, peer: Peer, now: float) -> None:
         """Start one member in a round number of its own; the others run on."""
         if self.rounds.begin_for_member(peer):
-            self.decisions.count_restart()
+            self.verdict.count_restart()
         self.history.mark_restart(self.last_incident)
         if self.last_incident is not None and self.last_incident.member == peer.name:
             self.member_back_at = now
@@ -279,7 +279,7 @@ class Coordinator:
             self._stop_round(incident, now)
         elif (decided := self._decide(incident, now)) is not None:
             self.last_incident, self.member_back_at = replace(decided, alone=True), None
-            peer.not_before = now + self.decisions.wait_after(decided)
+            peer.not_before = now + self.verdict.wait_after(decided)
             self.outbox.send_stop(peer, decided, self._takes_new_pods(decided))
 
     def _stop_after_copy(self, describe: Describe, now: float) -> None:
@@ -297,7 +297,7 @@ class Coordinator:
         incident = self.backups.judge(self._announced_stop.end(incident, now))
         decided = self._decide(incident, now)
         self.last_incident = decided or incident
-        self.rounds.end(now, self.decisions.wait_after(incident))
+        self.rounds.end(now, self.verdict.wait_after(incident))
         for peer in self.membership.members if decided is not None else ():
             self.outbox.send_stop(peer, self.last_incident, self._takes_new_pods(incident))
 
@@ -310,7 +310,7 @@ class Coordinator:
         return not repeats and any(peer.is_spoilt for peer in self.membership.members)
 
     def _decide(self, incident: Incident, now: float) -> Incident | None:
-        decided = self.decisions.decide(
+        decided = self.verdict.decide(
             incident, self.rounds.check_progress(now, incident.charged), self.rounds.has_stepped
         )
         self._halt_if_decided()
@@ -318,5 +318,5 @@ class Coordinator:
 
     def _halt_if_decided(self) -> None:
         """After the verdict, ignore the exits of programs."""
-        if self.decisions.result is not None:
+        if self.verdict.result is not None:
             self.rounds.running = False

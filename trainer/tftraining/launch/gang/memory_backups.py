@@ -12,11 +12,9 @@ from typing import Any
 
 from tftraining.launch.failure.exit import OOM_KILLED
 from tftraining.launch.failure.incident import DIFFERS, Incident
-from tftraining.launch.failure.messages import differs, was_oom_killed
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
 from tftraining.launch.gang.backup_summary import Summary, summarize, violation_of
-from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.suspect_copies import (
@@ -28,6 +26,8 @@ from tftraining.launch.gang.suspect_copies import (
     has_crashed,
     is_fault_of_program,
 )
+from tftraining.launch.gang.verdict import Verdict
+from tftraining.launch.messages import differs, was_oom_killed
 
 # The field of a `hello` or `ready` frame with the copies of a member. Members that vote at different copies must not
 # make copies together (memory_backup/copier.py): whoever changes when they copy renames the field. Was: copies,
@@ -103,9 +103,9 @@ class MemoryBackups:
     """The copies of one gang. The suspect ones are known only to this launcher of the chief; but the members remove
     them, so that no later one restores them."""
 
-    def __init__(self, membership: Membership, decisions: Decisions) -> None:
+    def __init__(self, membership: Membership, verdict: Verdict) -> None:
         self._membership = membership
-        self._decisions = decisions
+        self._verdict = verdict
         self.suspects = SuspectCopies()
         self.restored: Copy | None = None  # the copy that the members of this round have to restore
         self._number = 0  # of this round
@@ -157,13 +157,13 @@ class MemoryBackups:
     @property
     def _why_off(self) -> str:
         """Why the job makes no backups any more; "" while it may. The ledger outlives the chief's launcher."""
-        differed = "a resumed training differed from the undisturbed one" if self._decisions.ledger.violations else ""
+        differed = "a resumed training differed from the undisturbed one" if self._verdict.ledger.violations else ""
         return self._off or differed
 
     def summarize(self) -> Summary | None:
         """The copies of the gang, for people; None if the job has none. Until a new round reports a copy, it is the one
         that the round has to restore."""
-        violations = self._decisions.ledger.violations
+        violations = self._verdict.ledger.violations
         if why := self._why_off or self._membership.job.backups_off:
             return Summary(False, why, violation=self._violation, violations=violations)
         found = summarize(self._membership.copiers)
@@ -198,7 +198,7 @@ class MemoryBackups:
         charged, once a job: they begin again from the storage. One of them may have noticed only another's end."""
         exception = "" if incident.exit is None else incident.exit.exception
         ended_for_it = exception.partition(":")[0].rpartition(".")[2] == DIFFERS or of_a_lost_peer(exception)
-        if not (incident.charged and ended_for_it) or self._decisions.ledger.violations:
+        if not (incident.charged and ended_for_it) or self._verdict.ledger.violations:
             return incident
         told = f"{incident.member}: {differs(incident.violation)}"
         return replace(incident, reason=DIFFERS, message=told, charged=False, same="")

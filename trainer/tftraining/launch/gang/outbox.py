@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tftraining.launch.failure.incident import PLANNED, Incident
-from tftraining.launch.gang.decisions import Decisions
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
+from tftraining.launch.gang.verdict import Verdict
 
 CLOSE = "close"  # the type of an entry that is no frame: close that member's connection
 Frames = list[tuple[str, dict[str, Any]]]  # each with the name of its receiver
@@ -26,9 +26,9 @@ def drop_stale_echoes(frames: Frames) -> Frames:
 class Outbox:
     """The frames of one coordinator. Each begin and end carries the ledger, because members outlive the chief."""
 
-    def __init__(self, membership: Membership, decisions: Decisions) -> None:
+    def __init__(self, membership: Membership, verdict: Verdict) -> None:
         self._membership = membership
-        self._decisions = decisions
+        self._verdict = verdict
         self._frames: Frames = []
 
     def take_all(self) -> Frames:
@@ -73,16 +73,16 @@ class Outbox:
 
     def send_result(self, peer: Peer) -> None:
         """Send a member the verdict, if there is one."""
-        if self._decisions.result is not None and peer.is_connected:
+        if self._verdict.result is not None and peer.is_connected:
             state = {"evaluatorGrace": self._membership.policy.evaluator_grace_seconds, **self._ledger_field()}
-            self._send(peer.name, type="end", **state, **self._decisions.result.to_frame())
+            self._send(peer.name, type="end", **state, **self._verdict.result.to_frame())
 
     def send_close(self, peer: Peer) -> None:
         """Close the connection of a lost member."""
         self._send(peer.name, type=CLOSE)
 
     def _ledger_field(self) -> dict[str, Any]:
-        return {"ledger": self._decisions.ledger.to_json()}
+        return {"ledger": self._verdict.ledger.to_json()}
 
     def _send(self, name: str, **frame: Any) -> None:
         self._frames.append((name, frame))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tftraining.launch import messages
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.failure import messages
 from tftraining.launch.failure.exit import bounded, exit_to_status
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.gang import backup_summary
@@ -113,19 +113,19 @@ def watched_fields(control: ProgramControl, settings: Settings, coordinator: Coo
 
 def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
     phase, reason, message = _phase(coordinator)
-    failure, peers = coordinator.decisions.last_failure, coordinator.membership.peers.values()
+    failure, peers = coordinator.verdict.last_failure, coordinator.membership.peers.values()
     return {
         "round": coordinator.rounds.number,
         "phase": phase,
         "reason": reason,
         "message": message,
-        "missing": coordinator.rounds.missing if coordinator.decisions.result is None else [],
+        "missing": coordinator.rounds.missing if coordinator.verdict.result is None else [],
         "gang": {"size": len(coordinator.membership.trainers), "full": coordinator.membership.full_size},
         "finished": _finished(coordinator),
         "lingering": _lingering(coordinator),
         "trainsAlone": _alone(coordinator),
         "noGpu": [each.name for each in peers if each.sees_no_gpu and each.is_connected],
-        "ledger": coordinator.decisions.ledger.to_json(),
+        "ledger": coordinator.verdict.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
         "failure": None if failure is None else _failure(failure),
     }
@@ -145,7 +145,7 @@ def why_not_training(control: ProgramControl, settings: Settings, now: float) ->
 
 
 def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
-    if (result := coordinator.decisions.result) is not None:
+    if (result := coordinator.verdict.result) is not None:
         return result.verdict, result.reason, result.message
     incident = coordinator.last_incident
     if not coordinator.rounds.running:

@@ -123,7 +123,7 @@ class RendezvousServer:
         self.coordinator.handle_disconnect(name, time.monotonic())
         self._send_outbox()
         gang = self.coordinator.membership.gang
-        if self.coordinator.decisions.result is not None and not any(each in gang for each in self._channels):
+        if self.coordinator.verdict.result is not None and not any(each in gang for each in self._channels):
             self._all_others_left.set()
 
     def _send_outbox(self) -> None:
@@ -136,7 +136,7 @@ class RendezvousServer:
                 channel.abort()
             else:
                 channel.send(frame)
-        if self.coordinator.decisions.result is not None and len(self._tasks) == 1:
+        if self.coordinator.verdict.result is not None and len(self._tasks) == 1:
             self._tasks.append(asyncio.create_task(self._announce_result()))
 
     async def _announce_result(self) -> None:

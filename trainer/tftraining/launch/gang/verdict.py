@@ -16,7 +16,7 @@ from tftraining.launch.gang.peer import Peer
 from tftraining.launch.roles import role_of
 
 
-class Decisions:
+class Verdict:
     """Keeps the ledger, the last failure and the result (None while the job runs)."""
 
     def __init__(self, membership: Membership, ledger: Ledger) -> None:
