@@ -188,7 +188,8 @@ def _not_yet(context: Context, draft: Draft) -> Status:
         return msgspec.structs.replace(status, phase="Starting", reason=reason, message=message)
     restarts = (status.last_restart, report.last_restart if report else None)
     known = [each.reason for each in restarts if each is not None]
-    if status.reason in known and reason in ("CreatingPods", "Stopping", "PodsStarting"):
+    on_the_way = reason in ("CreatingPods", "Stopping", "PodsStarting") and not messages.is_late(message)
+    if status.reason in known and on_the_way:
         # Why the gang restarts is worth more to a person than that its pods are on their way.
         return msgspec.structs.replace(status, phase="Restarting")
     return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=message)

@@ -161,7 +161,9 @@ def why_incomplete(gang: SortedPods, observed: Observed, now: datetime) -> tuple
     if (reason := _why_held(gang, observed)) is not None:
         return reason
     if gang.stale:
-        return "Stopping", f"waiting for {summarize_names([_stopping(pod) for pod in gang.stale])} to stop"
+        late = [pod for pod in gang.stale if (due := _stop_due(pod)) is not None and now >= due]
+        text = f"waiting for {summarize_names([_stopping(pod) for pod in late or gang.stale])} to stop"
+        return "Stopping", f"{text}; {LATE}" if late else text
     waiting = [pod for pod in gang.pods if not pod.ready and not finished(pod)]
     held = [(pod.label, why) for pod in waiting if (why := why_not_started(pod, now))]
     if held:
@@ -216,14 +218,15 @@ def why_no_evaluator(gang: SortedPods, observed: Observed) -> str:
 
 
 def is_late(message: str | None) -> bool:
-    """Whether the message says that objects of an earlier job should have been removed by now."""
+    """Whether the message says that objects of an earlier job or attempt should have been removed by now."""
     return (message or "").endswith(LATE)
 
 
 def look_again(gang: SortedPods, observed: Observed, now: datetime) -> datetime | None:
-    """When the status has to name a pod that is being prepared, or an object of an earlier job."""
+    """When the status has to name a pod that is being prepared, or an object of an earlier job or attempt."""
     due = [pod.created + PATIENCE for pod in gang.pods if pod.preparing or _CLAIM.match(pod.waiting)]
     due += [each.since + COLLECTION for each in observed.leftovers]
+    due += [each for pod in gang.stale if (each := _stop_due(pod)) is not None]
     return min((each for each in due if each > now), default=None)
 
 
@@ -246,6 +249,11 @@ def _left_over(observed: Observed, now: datetime) -> str:
     waiting = f"waiting for the deletion of objects of an earlier job of this name: {summarize_names(late or known)}"
     trouble = next((f"; {pod.waiting}" for pod in observed.earlier if pod.node_not_ready), "")
     return f"{waiting}{trouble}; {LATE}" if late else f"{waiting}{trouble}"
+
+
+def _stop_due(pod: Pod) -> datetime | None:
+    """When the pod should be gone; None if nobody has told it to go. One on a lost node is removed by force."""
+    return None if pod.deletion_deadline is None or pod.node_lost else pod.deletion_deadline + COLLECTION
 
 
 def _stopping(pod: Pod) -> str:

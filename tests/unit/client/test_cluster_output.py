@@ -10,6 +10,7 @@ from rich.console import Console
 from tests.support.client.cluster_objects import NOW, a_job, a_pod, an_event
 from tftraining_client.cluster.models import LogLine
 from tftraining_client.cluster.snapshot import Snapshot, sorted_pods
+from tftraining_client.commands.advice import ADVICE
 from tftraining_client.commands.explain import explanation
 from tftraining_client.commands.listing import job_table
 from tftraining_client.commands.logs import Prefixes
@@ -200,6 +201,15 @@ def test_a_training_job_is_explained_by_its_last_restart_and_its_warnings() -> N
         "try: use an image with NVIDIA's CUDA libraries in spec.template (requirements/trainer-gpu.txt); `nvidia-smi` "
         "on the node shows its driver; then `tftj submit --replace -f FILE`",
     ]
+
+
+@pytest.mark.parametrize("kind", ["ChangeRefused", "ReconcileError", "Unreadable"])
+def test_a_restart_that_stands_still_for_another_reason_is_not_told_to_go_on_by_itself(kind: str) -> None:
+    reason = {"ReconcileError": "Forbidden", "Unreadable": "ChildUnreadable"}.get(kind, kind)
+    told = {"type": kind, "status": "True", "lastTransitionTime": "2026-01-02T03:40:00Z", "reason": reason}
+    told["message"] = "it was refused"
+    job = a_job(phase="Restarting", reason="Error", message="worker-1 failed", conditions=[told])
+    assert explanation(job, NOW)[-1].startswith(f"try: {ADVICE[reason]}")
 
 
 def test_it_is_explained_where_a_restart_resumes_and_what_is_not_the_same_then() -> None:

@@ -13,6 +13,7 @@ from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_operator.model.launcher_report import parse_report
 from tftraining_operator.model.observed import LauncherReport
+from tftraining_operator.plan.messages import LATE
 
 ACTIVE = "runPolicy.activeDeadlineSeconds"
 START = "runPolicy.startDeadlineSeconds"
@@ -241,7 +242,7 @@ def test_an_old_pod_that_never_goes() -> None:
     cluster = SimulatedCluster(a_job().set(START, 60)).run().exit("worker-1").settle().wait(60).settle()
     assert cluster.status.reason == "StartDeadlineExceeded"
     assert cluster.status.message is not None
-    assert cluster.status.message.endswith("waiting for worker-0 of attempt 1 on node-a to stop")
+    assert f"waiting for worker-0 of attempt 1 on node-a to stop; {LATE}" in cluster.status.message
 
 
 def test_the_operator_was_down_and_the_gang_has_started_meanwhile() -> None:

@@ -6,9 +6,10 @@ from msgspec.structs import replace
 from tests.support.simulated_cluster.builders import a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_operator.model.observed import Pod, parse_pod
-from tftraining_operator.plan.messages import PATIENCE, why_not_started
+from tftraining_operator.plan.messages import LATE, PATIENCE, why_not_started
 
 IMAGE = "container tensorflow: image pull failed (trainer:1)"
+GRACE = 1  # seconds, of the pods here
 PULL = 'rpc error: code = NotFound desc = failed to resolve "trainer:1": not found'
 
 
@@ -269,6 +270,24 @@ def test_pods_that_do_not_stop_are_named_with_their_node() -> None:
     cluster.api.create_pod(_pod_of_attempt_2(cluster))
     cluster.settle()
     assert cluster.status.message == "waiting for worker-0 of attempt 1 on node-a to stop"
+
+
+def test_a_restart_that_a_pod_of_the_attempt_before_holds_up_says_so_in_time() -> None:
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.api.pods["mnist-worker-0"]["metadata"]["finalizers"] = ["example.com/accounting"]
+    cluster.exit("worker-1").settle()
+    cluster.kubelet.remove_deleted()
+    why = cluster.settle().status
+    assert (why.phase, why.reason) == ("Restarting", "Error") and "worker-1 failed" in (why.message or "")
+    cluster.wait(29 + GRACE).settle()
+    assert cluster.status == why
+    cluster.wait(1).settle()
+    assert (cluster.status.phase, cluster.status.reason) == ("Restarting", "Stopping")
+    assert cluster.status.message == f"waiting for worker-0 of attempt 1 on node-a to stop; {LATE}"
+    assert [note.reason for note in cluster.events if note.type == "Warning"] == ["Error", "Stopping"]
+    del cluster.api.pods["mnist-worker-0"]
+    cluster.run()
+    assert (cluster.status.phase, cluster.status.attempt) == ("Running", 2)
 
 
 def _pod_of_attempt_2(cluster: SimulatedCluster) -> dict[str, object]:
