@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from tftraining.launch.failure import first_step, incident, restart_rules
 from tftraining_api.model.spec import Manifest
-from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastRestart, Status
+from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Status
 from tftraining_operator.cluster.internals import Internals
 from tftraining_operator.model.launcher_report import SOURCES
 from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
@@ -101,7 +101,8 @@ class Metrics:
         self._lost_steps = Total(
             "tftraining_job_lost_steps",
             "Steps repeated because of restarts, by the source of the state: Memory, Peer, Storage, Start, or Other if "
-            "no launcher reports it.",
+            "no launcher reports it. Those of Start are counted at the next restart or at the end of the job: a later "
+            "fit may still resume.",
             ["resumed_from"],
             registry=self.registry,
         )
@@ -163,21 +164,32 @@ class Metrics:
             if before is None or before.time != new.last_restart.time or before.down_seconds is None:
                 self._recovery.observe(min(new.last_restart.down_seconds, _seconds(counted.recoveries, now)))
                 counted.recoveries = now
-        self._observe_lost_work(old.last_restart, new.last_restart, counted, now)
+        self._observe_lost_work(old, new, counted, now)
         if new.is_true(RESUMED_TRAINING_DIFFERS) and not old.is_true(RESUMED_TRAINING_DIFFERS):
             self._differing.inc()
 
-    def _observe_lost_work(
-        self, old: LastRestart | None, new: LastRestart | None, counted: Counted, now: datetime
-    ) -> None:
-        """Count the repeated steps once: in the first status that has them."""
-        known = old is not None and new is not None and old.time == new.time and old.lost_steps is not None
-        if new is None or new.lost_steps is None or known:
-            return
-        source = new.resumed_from if new.resumed_from in SOURCES else OTHER_REASON
-        seconds, counted.losses = _seconds(counted.losses, now), now
-        self._lost_steps.labels(source).inc(min(new.lost_steps, seconds * STEPS_PER_SECOND))
-        self._lost_seconds.labels(source).inc(min(new.lost_seconds or 0.0, seconds))
+    def _observe_lost_work(self, old: Status, new: Status, counted: Counted, now: datetime) -> None:
+        """Count the repeated steps of a restart once: in the first status after which they cannot become fewer."""
+        before, last, known = old.last_restart, new.last_restart, _has_lost_for_good(old)
+        is_another = before is not None and last is not None and before.time != last.time
+        final = [before] if is_another and not known else []
+        if _has_lost_for_good(new) and (is_another or not known):
+            final.append(last)
+        seconds = _seconds(counted.losses, now)
+        for each in final:
+            if each is None or each.lost_steps is None:
+                continue
+            counted.losses = now
+            source = each.resumed_from if each.resumed_from in SOURCES else OTHER_REASON
+            self._lost_steps.labels(source).inc(min(each.lost_steps, seconds * STEPS_PER_SECOND))
+            self._lost_seconds.labels(source).inc(min(each.lost_seconds or 0.0, seconds))
+
+
+def _has_lost_for_good(status: Status) -> bool:
+    """Whether it is known what the last restart has lost: behind a `fit` that began again a later one may resume."""
+    last = status.last_restart
+    known = last is not None and last.lost_steps is not None
+    return known and (status.terminal or (last is not None and last.resumed_from != "Start"))
 
 
 def _status(job: Manifest) -> Manifest:

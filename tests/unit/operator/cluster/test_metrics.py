@@ -64,7 +64,7 @@ def test_what_a_launcher_reports_is_counted_as_far_as_it_can_have_happened() -> 
     old, ten = Status(), timedelta(seconds=10)
     for number in (1, 2):
         last = LastRestart(
-            time=NOW + number * ten, reason="Killed", resumed_from="Start", lost_steps=2**53, lost_seconds=1e9,
+            time=NOW + number * ten, reason="Killed", resumed_from="Memory", lost_steps=2**53, lost_seconds=1e9,
             down_seconds=1e9,
         )  # fmt: skip
         new = Status(restarts=Restarts(in_place=number * 10**6 // 2), last_restart=last)

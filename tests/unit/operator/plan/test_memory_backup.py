@@ -3,9 +3,11 @@
 import json
 from collections import Counter
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
@@ -416,6 +418,32 @@ def test_a_reports_words_are_bounded() -> None:
     assert report.backup is not None and (report.backup.where, len(report.backup.reason)) == ("", 300)
     assert report.last_restart is not None and len(report.last_restart.backup_skipped) == 300
     assert report.last_restart.resumed_from == ""
+
+
+def counted_losses(*statuses: Status) -> dict[str, float]:
+    """The steps counted by where the training resumed, over the statuses of a job."""
+    metrics, time = Metrics(list, Counter()), datetime(2026, 3, 1, tzinfo=UTC)
+    for old, new in pairwise((Status(), *statuses)):
+        metrics.observe(old, new, Counted.since(time), time.replace(hour=2))
+    found = [each for family in metrics.registry.collect() for each in family.samples]
+    return {each.labels["resumed_from"]: each.value for each in found if each.name == "tftraining_job_lost_steps_total"}
+
+
+def test_steps_that_a_later_fit_may_still_resume_are_counted_when_that_is_over() -> None:
+    """A counter cannot fall as the record does."""
+    time = datetime(2026, 3, 1, tzinfo=UTC)
+    begun = LastRestart(time=time, resumed_from="Start", lost_steps=320)
+    again, resumed = replace(begun, lost_steps=330), replace(begun, resumed_from="Storage", lost_steps=200)
+    later = LastRestart(time=time.replace(hour=1), resumed_from="Peer", lost_steps=4)
+    up, up_again, back, next_up = (Status(last_restart=each) for each in (begun, again, resumed, later))
+    assert counted_losses(up, up_again) == {}
+    assert counted_losses(up, back, back) == {"Storage": 200}
+    assert counted_losses(up, up_again, next_up, next_up) == {"Start": 330, "Peer": 4}
+    assert counted_losses(up, back, next_up) == {"Storage": 200, "Peer": 4}
+    for phase in ("Succeeded", "Failed"):
+        ended = replace(up, phase=phase)
+        assert counted_losses(up, ended, ended) == counted_losses(ended) == {"Start": 320}
+    assert counted_losses(up, Status(last_restart=LastRestart(time=later.time)), next_up) == {"Start": 320, "Peer": 4}
 
 
 def test_lost_work_is_counted_once_when_it_is_known() -> None:
