@@ -114,7 +114,8 @@ ADVICE = {
 OF_A_POD = "raise activeDeadlineSeconds in spec.template, or leave it out"  # DeadlineExceeded of a pod, not of the job
 NO_OPERATOR = "no operator has seen the job: `tftj doctor` checks the operator"
 NOT_WHILE_IT_RUNS = ("spec.template", "spec.storage", "spec.launcher")
-STANDS_STILL = ("ChangeRefused", "ReconcileError", "Unreadable")  # whatever the gang restarts for
+# Conditions that keep the operator from going on, whatever the reason of a job in these phases says of the next step.
+STANDS_STILL, BEGUN = ("ChangeRefused", "ReconcileError", "Unreadable"), ("Running", "Restarting", "Suspended")
 WARNINGS = (
     *("NoProgress", "NoGPU", "TrainsAlone", "StorageShared", "LegacyKeras"),
     *(INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, *STANDS_STILL),
@@ -168,7 +169,7 @@ def _of_the_job(job: Job) -> str:
     if text == OTHER_MODEL and not _has_storage(job):  # each new job begins anew
         return ""
     of_warnings = [text for text in (ADVICE.get(each.reason, WAIT) for each in warnings(job)) if text[:5] != "wait:"]
-    waits = job.phase == "Restarting" and any(each.type in STANDS_STILL for each in warnings(job))
+    waits = job.phase in BEGUN and any(each.type in STANDS_STILL for each in warnings(job))
     idle = waits or text in ("", NO_OPERATOR) or text.startswith("wait")
     return of_warnings[-1] if of_warnings and idle else text
 

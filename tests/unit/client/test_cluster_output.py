@@ -204,11 +204,12 @@ def test_a_training_job_is_explained_by_its_last_restart_and_its_warnings() -> N
 
 
 @pytest.mark.parametrize("kind", ["ChangeRefused", "ReconcileError", "Unreadable"])
-def test_a_restart_that_stands_still_for_another_reason_is_not_told_to_go_on_by_itself(kind: str) -> None:
+@pytest.mark.parametrize("at", [("Restarting", "Error"), ("Suspended", "Suspended"), ("Running", "NodeNotReady")])
+def test_a_job_that_the_operator_cannot_move_is_not_told_to_go_on_by_itself(at: tuple[str, str], kind: str) -> None:
     reason = {"ReconcileError": "Forbidden", "Unreadable": "ChildUnreadable"}.get(kind, kind)
     told = {"type": kind, "status": "True", "lastTransitionTime": "2026-01-02T03:40:00Z", "reason": reason}
     told["message"] = "it was refused"
-    job = a_job(phase="Restarting", reason="Error", message="worker-1 failed", conditions=[told])
+    job = a_job(phase=at[0], reason=at[1], message="worker-1 failed", conditions=[told])
     assert explanation(job, NOW)[-1].startswith(f"try: {ADVICE[reason]}")
 
 
