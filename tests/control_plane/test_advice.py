@@ -155,6 +155,7 @@ ELSEWHERE = {
     "another version of operator, chart or definition takes it away: test_operator_upgrades, test_client's doctor": (
         *("LegacyKeras", "Forbidden", "SpecUnreadable", "StatusUnreadable", "InvalidSpec"),
     ),
+    "it asks for a test of the node, and for a checkpoint from before": ("ReplicasDiffer",),
     "a fault of the product, to be reported": ("InternalError", "ChildUnreadable"),
     "it names nothing that helps any more": ("KeyLost",),
 }

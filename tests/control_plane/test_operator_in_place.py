@@ -157,18 +157,21 @@ def test_backups_in_memory_are_told_until_a_container_is_oom_killed(
     told = ("Normal", "MemoryBackupOn", "backups in memory: the first at step 170, 76.0 MB a member")
     wait_until(lambda: told in job.events(), "the event")
 
+    odd = "at step 170 worker-1 holds other values than the rest: dense/kernel"
     source = {"resumedFrom": "Memory", "resumedFromStep": 170, "lostSteps": 1, "lostSeconds": 0.1}
     launcher.say(
         ledger={"inPlace": 1, "processFailures": 1},
         lastRestart={"time": now(), **KILLED, **RESUMED, **source, "backupSkipped": "no time"},
         progress=progress,
-        backup={**backup, "on": True},
+        backup={**backup, "on": True, "replicas": odd, "replicasDiffer": True},
     )
     words = "worker-1 was killed (SIGKILL); resumed from memory at step 170 after 1.1 s"
     last = job.wait_for("Running", message=words)["lastRestart"]
     assert last.items() >= {**source, "backupSkipped": "no time"}.items()
     lost = "; 1 step repeated (0.1 s of training)"
     wait_until(lambda: ("Warning", "Killed", words + lost) in job.events(), "the event with the lost work")
+    wait_until(lambda: ("Warning", "ReplicasDiffer", odd) in job.events(), "the event of the replicas")
+    assert job.condition("ReplicasDiffer").items() >= {"status": "True", "message": odd}.items()
 
     old = uids(job)
     job.fail_pod("job-worker-1", 137, reason="OOMKilled")

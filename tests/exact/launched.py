@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from tests.exact.direct import PROGRAM, SHM, environment
 from tests.support.launchers.gang import LocalGang
 from tests.support.ports import free_ports
 
-START_SECONDS, ROUND_SECONDS = 120.0, 60.0
+START_SECONDS, ROUND_SECONDS, LOOK_SECONDS = 120.0, 60.0, 0.3
 
 
 class Gang(LocalGang):
@@ -33,6 +34,7 @@ class Gang(LocalGang):
         self.command = [sys.executable, str(PROGRAM)]
         told = {"TFTRAINING_DIR": str(self.directory), "EXACT_CELL": str(place / "cell.json")}
         self.started = environment(place) | told
+        self.compared, self.differ, self._looked_at = 0, "", 0.0
         self.addresses = [pattern.replace("%d", str(index)) for index in range(most)]
         if cell.scaled_to:
             self.order_size(cell.workers)
@@ -54,6 +56,7 @@ class Gang(LocalGang):
         ending: set[str] = set()
 
         def ended() -> bool:
+            self._look_at_replicas()
             for number in [each for each in due if (self.directory / f"killed-{each}").exists()]:
                 kill = due.pop(number)
                 ending.add(name := self.names[kill.member])
@@ -64,6 +67,14 @@ class Gang(LocalGang):
             return all(launcher.poll() is not None for launcher in self.launchers.values())
 
         self.wait_for(ended, patience)
+
+    def _look_at_replicas(self) -> None:
+        """Note now and then what the chief's launcher says of the replicas: none of a cell may differ."""
+        if time.monotonic() < self._looked_at + LOOK_SECONDS:
+            return
+        self._looked_at, backup = time.monotonic(), self.status().get("backup") or {}
+        self.compared = backup.get("replicasCompared", 0)
+        self.differ = self.differ or backup.get("replicas", "")
 
     def _start_again(self, name: str, memory: Path) -> None:
         """Start the launcher of a new pod, without the copies of the one before."""
@@ -114,6 +125,9 @@ class Launched:
                     gang.scale(cell)
                 gang.replace_pods(known, memory, START_SECONDS + ROUND_SECONDS * len(cell.kills))
                 ended = gang.wait()
+                (place / "compared").write_text(f"{gang.compared}")
+                if gang.differ:
+                    return f"replicas differ: {gang.differ}"
                 return "" if not any(ended.values()) else f"the launchers have ended with {ended}"
         except AssertionError as error:
             return str(error).splitlines()[0]

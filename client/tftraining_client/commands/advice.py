@@ -6,7 +6,7 @@ neither. JOB stands for the job's name, FILE for the file that it was submitted 
 
 import re
 
-from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, Condition
+from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, Condition
 from tftraining_client.cluster.models import Job
 
 FALLBACK = "`tftj logs JOB` has the program's words, `kubectl describe pod` those of the kubelet"
@@ -73,6 +73,8 @@ ADVICE = {
     "set spec.replicaSpecs.worker.replicas: 1",
     "InputNotReproducible": "make the input reproducible (docs/memory-backups.md), or set "
     "spec.launcher.memoryBackup.exactness: Required",
+    REPLICAS_DIFFER: "test the node of the named member (`kubectl get pod -o wide`), and go back to a checkpoint of "
+    "before (docs/memory-backups.md); a program whose workers differ by design needs nothing",
     "InitContainerFailed": "read the log of the init container: `tftj logs JOB --container CONTAINER`",
     "Evicted": "raise resources.requests of the container in spec.template for the resource that the message names",
     **dict.fromkeys(
@@ -118,7 +120,7 @@ NOT_WHILE_IT_RUNS = ("spec.template", "spec.storage", "spec.launcher")
 STANDS_STILL, BEGUN = ("ChangeRefused", "ReconcileError", "Unreadable"), ("Running", "Restarting", "Suspended")
 WARNINGS = (
     *("NoProgress", "NoGPU", "TrainsAlone", "StorageShared", "LegacyKeras"),
-    *(INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS, *STANDS_STILL),
+    *(INPUT_NOT_REPRODUCIBLE, REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, *STANDS_STILL),
 )
 
 

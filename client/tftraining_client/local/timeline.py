@@ -163,6 +163,7 @@ def _exactness(backup: dict[str, Any]) -> list[str]:
         resumes_at.begins_anew(backup.get("beginsAnew") or ()),
         resumes_at.NOT_REPRODUCIBLE if backup.get("inputNotReproducible") else "",
         differs(violation) if violation else "",
+        backup.get("replicas") or "",
     )
     return [line for line in lines if line]
 

@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from tftraining.launch.failure import first_step, incident, restart_rules
 from tftraining_api.model.spec import Manifest
-from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, Status
+from tftraining_api.model.status import REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, Status
 from tftraining_operator.cluster.internals import Internals
 from tftraining_operator.model.launcher_report import SOURCES
 from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
@@ -117,6 +117,11 @@ class Metrics:
             "Jobs whose resumed training was found to differ from the undisturbed one.",
             registry=self.registry,
         )
+        self._differing_replicas = Total(
+            "tftraining_replicas_differ",
+            "How often the replicas of a job were found to hold different variables.",
+            registry=self.registry,
+        )
 
     def collect(self) -> Iterable[Metric]:
         """Count the jobs by phase at each scrape, so that no job is counted twice or missed."""
@@ -167,6 +172,8 @@ class Metrics:
         self._observe_lost_work(old, new, counted, now)
         if new.is_true(RESUMED_TRAINING_DIFFERS) and not old.is_true(RESUMED_TRAINING_DIFFERS):
             self._differing.inc()
+        if new.is_true(REPLICAS_DIFFER) and not old.is_true(REPLICAS_DIFFER):
+            self._differing_replicas.inc()
 
     def _observe_lost_work(self, old: Status, new: Status, counted: Counted, now: datetime) -> None:
         """Count the repeated steps of a restart once: in the first status after which they cannot become fewer."""

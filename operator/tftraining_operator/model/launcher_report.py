@@ -154,7 +154,8 @@ class ReportedProgress(Frozen, frozen=True):
 class ReportedBackup(Frozen, frozen=True):
     """The newest backup in memory, which so many `members` hold. `reason` says why there are no more (not `on`), and
     `resumes_at_reason` why a restart does not resume at the step. `begins_anew` names what a restart does not restore;
-    a `violation` is a resumed training that was found to differ."""
+    a `violation` is a resumed training that was found to differ. `replicas_compared` copies were equal in all
+    replicas; `replicas` says how those of another one were not, and `replicas_differ` if by more than rounding."""
 
     step: Count | None = None
     time: Time | None = None
@@ -169,6 +170,9 @@ class ReportedBackup(Frozen, frozen=True):
     input_not_reproducible: bool = False
     violation: str = ""
     begins_anew: tuple[str, ...] = ()
+    replicas: str = ""
+    replicas_differ: bool = False
+    replicas_compared: Count = 0
 
     def backup(self) -> Backup | None:
         """The backup as a field of the status; None if there is none."""
@@ -194,6 +198,7 @@ class ReportedBackup(Frozen, frozen=True):
             resumes_at=_known(self.resumes_at, RESUMES_AT),
             resumes_at_reason=_exception(self.resumes_at_reason),
             violation=_exception(self.violation),
+            replicas=_exception(self.replicas),
             begins_anew=tuple(_cut(each)[:LONGEST_REASON] for each in self.begins_anew[:MOST_BEGIN_ANEW]),
         )
 

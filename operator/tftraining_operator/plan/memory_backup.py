@@ -18,6 +18,7 @@ from tftraining_api.model.status import (
     INPUT_NOT_REPRODUCIBLE,
     MEMORY_BACKUP,
     OOM_KILLED,
+    REPLICAS_DIFFER,
     RESUMED_TRAINING_DIFFERS,
     Backup,
     ConditionStatus,
@@ -31,6 +32,7 @@ from tftraining_operator.plan.step import Event
 ON, OFF, NOT_YET = "MemoryBackupOn", "MemoryBackupOff", "NoBackupYet"
 SEPARATOR = "; "  # in the message of the condition
 REQUIRE = "; spec.launcher.memoryBackup.exactness: Required forbids it"
+EQUAL = "the copies of all replicas have compared equal since"
 REPRODUCIBLE = ("Training", "no backup is made inside an epoch of an input that is not known to be reproducible")
 
 
@@ -76,6 +78,21 @@ def warn_of_input(context: Context, draft: Draft) -> Draft:
         return _with_condition(context, draft, "False", REPRODUCIBLE, INPUT_NOT_REPRODUCIBLE)
     why = (INPUT_NOT_REPRODUCIBLE, resumes_at.NOT_REPRODUCIBLE + REQUIRE)
     return _with_condition(context, draft, "True", why, INPUT_NOT_REPRODUCIBLE)
+
+
+def warn_of_replicas(context: Context, draft: Draft) -> Draft:
+    """The draft with the condition ReplicasDiffer, and its event where replicas begin to differ. It becomes False where
+    copies of a later round have compared equal, and tells differences of rounding."""
+    report, known = draft.report and draft.report.backup, draft.status.condition(REPLICAS_DIFFER)
+    if not report:
+        return draft
+    if not report.replicas_differ:
+        told = report.replicas or EQUAL
+        is_news = report.replicas_compared and (report.replicas or known is not None)
+        return _with_condition(context, draft, "False", ("Training", told), REPLICAS_DIFFER) if is_news else draft
+    why = (REPLICAS_DIFFER, report.replicas)
+    event = [] if known and known.status == "True" else [Event("Warning", REPLICAS_DIFFER, report.replicas)]
+    return _with_condition(context, draft, "True", why, REPLICAS_DIFFER).with_events(*event)
 
 
 def announce_backups(context: Context, draft: Draft) -> Draft:

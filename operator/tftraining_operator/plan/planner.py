@@ -32,6 +32,7 @@ from tftraining_operator.plan.memory_backup import (
     turn_off_after_oom,
     turn_off_after_violation,
     warn_of_input,
+    warn_of_replicas,
 )
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import (
@@ -173,6 +174,7 @@ ACTIVE = (
     Stage(announce_backups, _with_backup),
     Stage(warn_of_shared_storage, _with_shared_storage),
     Stage(warn_of_input, _with_unknown_input),
+    Stage(warn_of_replicas, _with_backup),
     Stage(announce_earlier_run, _with_first_report),
     Stage(warn_of_members, _with_warned_members),
     Stage(update_launchers, _with_launchers),

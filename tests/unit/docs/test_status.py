@@ -260,7 +260,8 @@ def test_the_metrics_of_a_launcher_are_those_of_the_reference() -> None:
     progress = to_status(Snapshot(updated=1.0))
     assert progress is not None
     gang = {**pages.gang_status(make_coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
-    gang |= {"backup": {"step": 1, "bytes": 1, "seconds": 0.1, "violations": 0}, "lastRestart": {"lostSteps": 1}}
+    backup = {"step": 1, "bytes": 1, "seconds": 0.1, "violations": 0, "replicasCompared": 1, "replicasDiffer": False}
+    gang |= {"backup": backup, "lastRestart": {"lostSteps": 1}}
     families = {family.name: family for family in text_string_to_metric_families(metrics.metrics(told, gang))}
     assert {name: family.documentation for name, family in families.items()} == metrics.HELP
     assert {family.type for family in families.values()} == {"gauge"}

@@ -64,7 +64,7 @@ def test_the_next_launcher_takes_over_the_complete_copies_of_its_member_and_job(
     successor = MemoryStore.lasting(LIMITS, tmp_path, "uid", "worker-1")
     assert (successor.held(), successor.report()) == ([(1, 5)], None)
     assert names(successor.directory) == ["copy-1-5", "lock", "request"]
-    assert (successor.directory / "request").read_bytes() == bytes(8)
+    assert (successor.directory / "request").read_bytes() == bytes(16)
     assert other.directory.exists()
     successor.close(ended=True)
     assert not successor.directory.exists()
@@ -101,10 +101,14 @@ def test_the_program_is_told_all_that_it_needs(tmp_path: Path) -> None:
 def test_a_request_is_written_in_place_for_a_program_that_has_mapped_it(tmp_path: Path) -> None:
     store = MemoryStore.temporary(LIMITS, tmp_path)
     with (store.directory / copy_request.NAME).open("rb") as file:
+        program = copy_request.CopyRequest(str(store.directory))
         store.request(1 << 40)
-        assert copy_request.STEP.unpack(file.read())[0] == 1 << 40
+        assert (program.step(), program.summary_from()) == (1 << 40, 0)
+        store.request_summary(1 << 41)
+        assert (program.step(), program.summary_from()) == (1 << 40, 1 << 41)
+        assert copy_request.STEP.unpack(file.read(8))[0] == 1 << 40
     store.begin_round()
-    assert (store.directory / copy_request.NAME).read_bytes() == bytes(8)
+    assert (program.step(), program.summary_from()) == (0, 0)
     store.close(ended=True)
 
 
@@ -116,7 +120,7 @@ def test_a_report_is_read_again_only_when_it_has_changed(tmp_path: Path, monkeyp
     monkeypatch.setattr(store, "_read_report", lambda: pytest.fail("it has not changed"))
     assert store.report() == {"step": 5}
     monkeypatch.undo()
-    for harm in ("[]", "{", '{"x": "' + "x" * 20_000 + '"}', ""):
+    for harm in ("[]", "{", '{"x": "' + "x" * 60_000 + '"}', ""):
         write_report(store, harm)
         assert store.report() is None
     write_report(store, '{"step": 6}')

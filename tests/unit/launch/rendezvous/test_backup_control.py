@@ -199,7 +199,7 @@ async def test_a_report_after_a_request_is_passed_on_at_once_until_the_round_end
         write(16)
         own.request_copy(20, lambda: reports.append(own.report()))
         request = own.store.directory / copy_request.NAME
-        assert copy_request.STEP.unpack(request.read_bytes()) == (20,)
+        assert copy_request.STEP.unpack_from(request.read_bytes()) == (20,)
         write(20)
         await until(lambda: reports == [{"step": 20}], "the report")
         await own.end_round()
@@ -208,12 +208,33 @@ async def test_a_report_after_a_request_is_passed_on_at_once_until_the_round_end
         assert len(reports) == 1
 
 
+async def test_a_summary_is_passed_on_at_once_and_nothing_behind_it(tmp_path: Path) -> None:
+    async with member(tmp_path) as own:
+        reports: list[object] = []
+
+        def write(**told: object) -> None:
+            path = own.store.directory / "new"
+            path.write_text(json.dumps(told))
+            path.rename(own.store.directory / copy_report.NAME)
+
+        own.request_summary(20, lambda: reports.append(own.report()))
+        request = own.store.directory / copy_request.NAME
+        assert copy_request.STEP.unpack_from(request.read_bytes(), copy_request.SUMMARY) == (20,)
+        write(step=16, summary=None)
+        await until(lambda: len(reports) == 1, "the report")
+        write(step=20, summary={"step": 20})
+        await until(lambda: len(reports) == 2, "the summary")
+        write(step=32, summary=None)
+        await asyncio.sleep(5 * backup_control.REPORT_SECONDS)
+        assert len(reports) == 2
+
+
 @pytest.mark.parametrize("step", [None, "x", -1, 1 << 70, [1]])
 async def test_a_request_for_no_step_is_one_line_in_the_log(tmp_path: Path, step: object) -> None:
     async with member(tmp_path) as own:
         own.request_copy(step, lambda: None)
         assert len(own.lines) == 1
-        assert (own.store.directory / copy_request.NAME).read_bytes() == bytes(8)
+        assert (own.store.directory / copy_request.NAME).read_bytes() == bytes(16)
 
 
 # The job's storage.

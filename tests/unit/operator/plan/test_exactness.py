@@ -202,6 +202,53 @@ def test_a_violation_is_counted_once_a_job() -> None:
     assert metrics.registry.get_sample_value("tftraining_resumed_training_differs_total") == 1
 
 
+# --- replicas that differ
+
+ODD = "at step 48 worker-2 holds other values than the rest: dense/kernel"
+ROUNDED = "at step 48 the values of worker-0, worker-1 differ in their last bits only"
+SINCE = "the copies of all replicas have compared equal since"
+
+
+def test_replicas_that_differ_are_a_condition_and_one_event() -> None:
+    cluster = training(replicasCompared=9)
+    assert condition(cluster, "ReplicasDiffer") is None
+    report(cluster, replicasCompared=9, replicas=ODD, replicasDiffer=True)
+    assert condition(cluster, "ReplicasDiffer") == ("True", "ReplicasDiffer", ODD)
+    assert not cluster.step()
+    later = ODD.replace("48", "96")
+    report(cluster, replicas=later, replicasDiffer=True)
+    assert condition(cluster, "ReplicasDiffer") == ("True", "ReplicasDiffer", later)
+    assert told(cluster, "ReplicasDiffer") == [("Warning", ODD)]
+    assert condition(cluster) == ("True", "MemoryBackupOn", FIRST), "the copies go on"
+
+
+def test_it_is_over_where_later_copies_have_compared_equal() -> None:
+    cluster = training(replicas=ODD, replicasDiffer=True)
+    report(cluster, replicasCompared=0)
+    assert condition(cluster, "ReplicasDiffer") == ("True", "ReplicasDiffer", ODD), "a new launcher knows nothing yet"
+    report(cluster, replicasCompared=1)
+    assert condition(cluster, "ReplicasDiffer") == ("False", "Training", SINCE)
+    report(cluster, replicasCompared=20)
+    assert not cluster.step()
+    report(cluster, replicasCompared=20, replicas=ODD, replicasDiffer=True)
+    assert told(cluster, "ReplicasDiffer") == [("Warning", ODD)] * 2
+
+
+def test_differences_of_rounding_are_told_without_an_event() -> None:
+    cluster = training(replicas=ROUNDED, replicasCompared=1)
+    assert condition(cluster, "ReplicasDiffer") == ("False", "Training", ROUNDED)
+    assert told(cluster, "ReplicasDiffer") == []
+    assert not cluster.step()
+
+
+def test_replicas_that_differ_are_counted_each_time_they_begin_to() -> None:
+    metrics, time = Metrics(list, Counter()), datetime(2026, 3, 1, tzinfo=UTC)
+    found, over = (Status(conditions=(Condition("ReplicasDiffer", each, time, "x"),)) for each in ("True", "False"))
+    for old, new in ((Status(), found), (found, found), (found, over), (over, found)):
+        metrics.observe(old, new, Counted.since(time), time)
+    assert metrics.registry.get_sample_value("tftraining_replicas_differ_total") == 2
+
+
 # --- the report
 
 
@@ -210,11 +257,12 @@ def test_a_reports_words_are_bounded_and_known() -> None:
         "resumesAt": "Moon",
         "resumesAtReason": "x" * 2000,
         "violation": "v" * 2000,
+        "replicas": "r" * 2000,
         "beginsAnew": ["y" * 2000] * 99,
     }
     backup = parse_report(json.dumps({"phase": "Training", "backup": long}).encode()).backup
     assert backup is not None and backup.resumes_at == ""
-    assert (len(backup.resumes_at_reason), len(backup.violation)) == (300, 300)
+    assert (len(backup.resumes_at_reason), len(backup.violation), len(backup.replicas)) == (300, 300, 300)
     assert (len(backup.begins_anew), len(backup.begins_anew[0])) == (8, 128)
 
 

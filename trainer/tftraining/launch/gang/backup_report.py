@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from tftraining.launch.gang.replica_values import ReplicaSummary, digests_of, summary_of
 from tftraining.launch.in_user_process.shared.copy_reasons import OTHER_MEMBER
 
 MEMORY, PEER, STORAGE = "Memory", "Peer", "Storage"  # the sources of a restored copy
@@ -27,7 +28,8 @@ class BackupReport:
     are no copies, `epoch_resumed` why a restart resumes only at an epoch; "" otherwise. `time` is in seconds since
     1970; `seconds` is how long the copy has blocked the training. A restart `resumes_at` one of RESUMES_AT, "" if that
     is unknown; `begins_anew` names what it does not restore. `violation` says how the resumed training was found to
-    differ from the undisturbed one. `last_step` is that of the last copy, once the copies have ended.
+    differ from the undisturbed one. `last_step` is that of the last copy, once the copies have ended. `digests` and
+    `summary` are for the comparison of the replicas.
     """
 
     on: bool
@@ -46,6 +48,8 @@ class BackupReport:
     violation: str
     begins_anew: tuple[str, ...]
     last_step: int | None
+    digests: Mapping[int, tuple[str, ...]]
+    summary: ReplicaSummary | None
 
     @property
     def newest(self) -> int | None:
@@ -76,6 +80,8 @@ def from_frame(told: object) -> BackupReport | None:
         violation=_text(told.get("violation")),
         begins_anew=_names(told.get("beginsAnew")),
         last_step=_count(told.get("lastStep")),
+        digests=digests_of(told.get("digests")),
+        summary=summary_of(told.get("summary")),
     )
 
 

@@ -24,6 +24,7 @@ from tftraining.launch.gang.membership import JobContext, Membership
 from tftraining.launch.gang.memory_backups import MemoryBackups
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Hello, Peer
+from tftraining.launch.gang.replica_comparison import ReplicaComparison
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.training_history import TrainingHistory
 from tftraining.launch.gang.verdict import Verdict
@@ -44,6 +45,7 @@ class Coordinator:
         self.backups = MemoryBackups(self.membership, self.verdict)
         self.history = TrainingHistory()
         self.outbox = Outbox(self.membership, self.verdict)
+        self.replicas = ReplicaComparison(self.membership, self.outbox)
         self._announced_stop = AnnouncedStop(self.membership, self.outbox)
         self._attribution = Attribution(self.membership, self.rounds, wall)
         self._last_tick_at: float | None = None
@@ -98,6 +100,7 @@ class Coordinator:
             self._record_history(peer)
             self.rounds.record_first_step(peer, now)
             self._announced_stop.record_copy(peer)
+            self.replicas.record(peer, now)
             self._stop_if_announced(now)
             self.outbox.send_echo(name, frame["t"], self.rounds.should_pause_warmup(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
@@ -252,6 +255,7 @@ class Coordinator:
         for peer in self.membership.members:
             self._record_lost_step(peer.progress.step)
         self.history.mark_restart(self.last_incident)
+        self.replicas.start_round()
         if self.rounds.begin(members, now):
             self.verdict.count_restart()
         fields, copies = self.membership.describe_round(), self.backups.start_round(self.rounds.number)

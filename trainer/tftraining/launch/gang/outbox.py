@@ -57,6 +57,10 @@ class Outbox:
         """Order a copy at the end of `step`, where the member's program then waits to be stopped."""
         self._send(peer.name, type="copy", round=peer.round, step=step)
 
+    def send_compare(self, peer: Peer, step: int) -> None:
+        """Order a summary of the variables in the first copy at `step` or behind it; older launchers ignore it."""
+        self._send(peer.name, type="compare", round=peer.round, step=step)
+
     def send_dump(self, peer: Peer, why: str) -> None:
         """Order the stacks of a member's program into its log; older launchers ignore it."""
         if peer.is_connected:

@@ -39,6 +39,10 @@ HELP = {
     "tftraining_backup_violations": (
         "Rounds whose resumed training was found to differ from the undisturbed one (chief's launcher only)."
     ),
+    "tftraining_replicas_compared": (
+        "Copies that were found equal in all replicas, but for rounding (chief's launcher only)."
+    ),
+    "tftraining_replicas_unequal": "1 if replicas hold different variables (chief's launcher only).",
     "tftraining_lost_steps": "Steps that the last restart lost (chief's launcher only).",
 }
 
@@ -66,6 +70,8 @@ def _numbers(status: dict[str, Any]) -> dict[str, int | float | None]:
         **{f"tftraining_restarts_{_snake_case(name)}": n for name, n in counts.items() if name != "violations"},
         **{f"tftraining_progress_{_snake_case(n)}": progress.get(n) for n in ("epoch", "step", "stepsPerSecond")},
         **{f"tftraining_backup_{name}": backup.get(name) for name in ("step", "bytes", "seconds", "violations")},
+        "tftraining_replicas_compared": backup.get("replicasCompared"),
+        "tftraining_replicas_unequal": int(backup["replicasDiffer"]) if "replicasDiffer" in backup else None,
         "tftraining_lost_steps": (status.get("lastRestart") or {}).get("lostSteps"),
     }
 

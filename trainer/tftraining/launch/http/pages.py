@@ -15,6 +15,7 @@ from tftraining.launch.gang import backup_summary
 from tftraining.launch.gang.aftermath import only_serves
 from tftraining.launch.gang.backup_report import MEMORY, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
+from tftraining.launch.gang.replica_comparison import ReplicaComparison
 from tftraining.launch.progress import (
     Snapshot,
     fit_step,
@@ -100,7 +101,14 @@ def _backup(coordinator: Coordinator) -> dict[str, Any] | None:
         "violations": found.violations,
         "beginsAnew": list(found.begins_anew),
         "lastStep": found.last_step,
+        **_replicas(coordinator.replicas),
     }
+
+
+def _replicas(known: ReplicaComparison) -> dict[str, Any]:
+    found = known.found
+    told = {"replicasCompared": known.compared, "replicasDiffer": found is not None and found.differs}
+    return {**told, "replicas": "" if found is None else found.words}
 
 
 def watched_fields(control: ProgramControl, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from tftraining.launch.in_user_process.memory_backup import copy_file, copy_repo
 PLACE = Path("/dev/shm")
 PREFIX = "tftraining-memory-"
 LOCK = "lock"
-REPORT_BYTES = 16_384
+REPORT_BYTES = 57_344  # with a summary of the variables; a frame has room for some more
 WAIT_STEPS = 200  # steps before the first copy of a `fit`: one that ends sooner needs none
 
 
@@ -72,6 +72,7 @@ class MemoryStore:
         self._remove(copy_file.FETCHED, copy_file.FAILED, copy_report.NAME)
         self._report = self._reported = None
         self.request(0)
+        self.request_summary(0)
 
     def free(self) -> None:
         """Remove all copies: the members of the coming round make none, and need the memory. OSError."""
@@ -103,9 +104,16 @@ class MemoryStore:
 
     def request(self, step: int) -> None:
         """Ask the program for a copy at the end of this step; 0: for none. OSError if the file cannot be written."""
+        self._write_request(step, 0)
+
+    def request_summary(self, step: int) -> None:
+        """Ask the program to summarize the first copy at this step or behind it; 0: for none. OSError likewise."""
+        self._write_request(step, copy_request.SUMMARY)
+
+    def _write_request(self, step: int, place: int) -> None:
         fd = os.open(self.directory / copy_request.NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:  # in place: the program has mapped the file
-            os.pwrite(fd, copy_request.STEP.pack(step), 0)
+            os.pwrite(fd, copy_request.STEP.pack(step), place)
         finally:
             os.close(fd)
 

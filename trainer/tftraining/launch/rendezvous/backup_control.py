@@ -28,6 +28,7 @@ CHECK_SECONDS = 0.1
 REPORT_SECONDS = 0.02  # between two looks for the report of a copy that was asked for
 
 _T = TypeVar("_T")
+IsLast = Callable[[Mapping[str, Any]], bool]  # whether no report behind this one is waited for
 
 
 class BackupControl:
@@ -204,23 +205,35 @@ class BackupControl:
     def request_copy(self, step: object, on_report: Callable[[], None]) -> None:
         """Let the program make a copy at the end of this step; `on_report` is called when it reports one: the chief
         waits for that report, and the next heartbeat may be seconds away."""
+        self._request(self.store.request, step, on_report, lambda _: False)
+
+    def request_summary(self, step: object, on_report: Callable[[], None]) -> None:
+        """Let the program summarize the variables of the first copy at this step or behind it; `on_report` is called
+        when it reports one."""
+        self._request(self.store.request_summary, step, on_report, lambda report: bool(report.get("summary")))
+
+    def _request(
+        self, request: Callable[[int], None], step: object, on_report: Callable[[], None], last: IsLast
+    ) -> None:
         known = self.store.report()
         try:
-            self.store.request(int(str(step)))
+            request(int(str(step)))
         except (OSError, ValueError, struct.error) as error:
             self._log(f"tftraining: cannot ask for a backup in memory: {describe(error)}")
             return
         if self._watching is not None:
             self._watching.cancel()
-        self._watching = asyncio.ensure_future(self._watch_reports(known, on_report))
+        self._watching = asyncio.ensure_future(self._watch_reports(known, on_report, last))
 
-    async def _watch_reports(self, known: object, on_report: Callable[[], None]) -> None:
-        """Look for a new report again and again, until the round ends."""
+    async def _watch_reports(self, known: object, on_report: Callable[[], None], last: IsLast) -> None:
+        """Look for a new report again and again, until the last one that is waited for, or the end of the round."""
         while True:
             await asyncio.sleep(REPORT_SECONDS)
             if (found := self.store.report()) != known:
                 known = found
                 on_report()
+                if found is not None and last(found):
+                    return
 
     def _to_fetch(self, agreed: Mapping[str, Any]) -> tuple[Name | None, tuple[str, int]]:
         """The copy that this member has to fetch, None if none, and the address of the launcher that has it."""

@@ -215,6 +215,8 @@ class RendezvousClient:
                 self._program.pause_warmup(bool(frame.get("giveWay")))
             elif frame["type"] == "copy":  # at once: an order in the queue would interrupt a start
                 self.control.order_copy(frame)
+            elif frame["type"] == "compare":
+                self.control.order_summary(frame)
             elif frame["type"] == "dump":
                 self.control.dump_stacks(str(frame.get("why")))
             elif frame["type"] == "bye":

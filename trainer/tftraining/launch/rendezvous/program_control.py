@@ -69,6 +69,11 @@ class ProgramControl:
         if self.backups is not None and self.state == "running" and order.get("round") == self.round:
             self.backups.request_copy(order.get("step"), lambda: self.send_heartbeat(time.monotonic()))
 
+    def order_summary(self, order: Frame) -> None:
+        """Let the program of this round tell the variables of a copy more closely."""
+        if self.backups is not None and self.state == "running" and order.get("round") == self.round:
+            self.backups.request_summary(order.get("step"), lambda: self.send_heartbeat(time.monotonic()))
+
     def dump_stacks(self, why: str) -> None:
         """Write the stacks of the program into the log, because of members that make no step."""
         if self.state == "running":

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tftraining.launch.in_user_process.memory_backup import copier, copy_file, copy_request, room
+from tftraining.launch.in_user_process.memory_backup import copier, copy_file, copy_report, copy_request, room
 from tftraining.launch.in_user_process.memory_backup.copier import Copier, LossIsNotFinite
 from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, held
 from tftraining.launch.in_user_process.memory_backup.settings import CopySettings
@@ -28,6 +29,8 @@ class State:
     size = SIZE
     finite = False
     has_own = False  # values of each member
+    replicas = 1  # of this member
+    looked_up = 0
 
     def __init__(self) -> None:
         self.value = 0
@@ -54,6 +57,11 @@ class State:
     def copy_to(self, views: list[Any]) -> None:
         self.calls.append("copy")
         views[0][:] = bytes([self.value]) * SIZE
+
+    def replicated(self, views: list[Any]) -> list[tuple[str, list[Any]]]:
+        self.looked_up += 1
+        arrays = [np.frombuffer(views[0], "uint8") for _ in range(self.replicas)]
+        return [("weights", arrays)] if arrays else []
 
     def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:
         self.value, self.restored_as = views[0][0], (own, all_own)
@@ -513,3 +521,53 @@ def test_the_state_hears_who_has_made_the_copies(
     member, state = gang_of_three(tmp_path / "worker-0", others, restore=[1, 2], source=source), State()
     assert take_copy(member, state) == 2
     assert state.restored_as == restored_as
+
+
+# What tells whether the replicas hold the same.
+
+
+def test_the_digests_of_each_copy_are_told_where_there_are_several_replicas(begin: Begin) -> None:
+    training = begin()
+    training.state.replicas = 2
+    told = training.train(6).report()
+    assert list(told["digests"]) == ["2", "4", "6"] and told["summary"] is None
+    assert all(len(each) == 2 and each[0] == each[1] for each in told["digests"].values())
+    assert len({each[0] for each in told["digests"].values()}) == 3
+    assert training.state.looked_up == copy_file.SLOTS, "what they are is looked up once a file"
+    training.copier.end("")
+    assert not {"digests", "summary"} & training.report().keys()
+
+
+@pytest.mark.parametrize("copies", [1, 10, 100])
+def test_heartbeats_with_so_many_copies_between_them_tell_common_steps(tmp_path: Path, copies: int) -> None:
+    told, report = [], copy_report.CopyReport(str(tmp_path), 1)
+    for step in range(16, 16 * 600, 16):
+        report.note_digests(step, [str(step)], None)
+        told.append({int(each) for each in report._fields["digests"]})
+    assert max(map(len, told)) <= 16
+    common = {step for step in range(16, 16 * 400, 16) if step % (16 << copies.bit_length()) == 0}
+    for phase in range(0, copies, 7):
+        assert common <= set().union(*told[phase::copies])
+
+
+def test_one_replica_is_compared_with_nothing(begin: Begin) -> None:
+    assert "digests" not in begin().train(6).report()
+
+
+def test_a_summary_is_made_once_of_the_first_copy_behind_the_step(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "request").write_bytes(bytes(16))
+    training = begin()
+    training.state.replicas = 2
+    training.train(4)
+    (tmp_path / "request").write_bytes(struct.pack("<QQ", 0, 7))
+    assert training.train(2).report()["summary"] is None
+    summary = training.train(2).report()["summary"]
+    assert (summary["step"], summary["replicas"]) == (8, 2)
+    assert training.train(2).report()["summary"] is None
+
+
+def test_a_comparison_that_fails_ends_no_copies(begin: Begin, log: list[str]) -> None:
+    training = begin()
+    training.state.replicated = lambda _: 1 / 0  # type: ignore[assignment, return-value]
+    assert training.train(8).held() == [6, 8]
+    assert log == ["the replicas are not compared any more: ZeroDivisionError: division by zero"]

@@ -9,6 +9,7 @@ from typing import Any
 from .member_sums import Totals
 from .member_values import MemberValues
 from .model_variables import differing
+from .replica_digest import apart
 from .variable_values import ALIGNMENT, LAYERS, VariableValues, is_of, variables_of, way_of_sums
 
 _HEAD = struct.Struct("<QQ")  # whether the copy has sums over all members; the replicas whose own values it has
@@ -65,6 +66,10 @@ class CheckpointState(VariableValues):
             self._apart.copy_to(buffer, place, members)
             replicas = self._apart.replicas
         _HEAD.pack_into(head, 0, totals is not None, replicas)
+
+    def replicated(self, views: list[Any]) -> list[tuple[str, list[Any]]]:  # type: ignore[override]
+        """The variables in these views that all replicas hold alike."""
+        return super().replicated(views[:-2], apart(self._checkpoint)) if self.strategy is not None else []
 
     def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:  # type: ignore[override]
         """Restore all values."""

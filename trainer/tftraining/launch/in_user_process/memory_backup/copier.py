@@ -19,6 +19,7 @@ from . import copy_file, interval, room
 from .copy_report import CopyReport, without_copies
 from .copy_request import CopyRequest
 from .member_sums import Sums, Totals
+from .replica_digest import ReplicaDigests, Variables
 from .settings import SOURCE, CopySettings
 from .variable_values import Unsupported
 
@@ -53,6 +54,9 @@ class CopiedState(Protocol):
     def copy_to(self, views: list[Any]) -> None:
         """Copy all values into the buffer."""
 
+    def replicated(self, views: list[Any]) -> Variables:
+        """The variables in these views that all replicas hold alike, or ought to."""
+
     def restore_from(self, views: list[Any], own: bool, all_own: bool) -> None:
         """Take all values from the buffer, and share no memory with it. `own`: this member has made the copy;
         `all_own`: each member has made its own."""
@@ -78,6 +82,9 @@ class Copier:
         self._request = CopyRequest(settings.directory)
         self._slots: copy_file.Slots | None = None
         self._views: dict[int, list[Any]] = {}
+        self._replicas: dict[int, ReplicaDigests] = {}  # in each of these views
+        self._compares = True  # nothing has failed in it
+        self._summarized = 0  # the request that the last summary has answered
         self._new_file = False  # the last copy was the first one of this process into its file
         self._reserving: threading.Thread | None = None
         self.schedule = interval.Schedule()
@@ -328,10 +335,28 @@ class Copier:
         if views is None:
             views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
         self._state.copy_to(views)
+        if self._compares:
+            self._digest(id(buffer), views, step)
         told = {"identity": self.identity, "workers": self._members, "step": step, "exponent": self.schedule.exponent}
         told |= {"maker": self._maker, "time": time.time()}
         self._slots.commit(self._settings.round, step, {**where, **told})
         self._newest = step
+
+    def _digest(self, place: int, views: list[Any], step: int) -> None:
+        """Note what tells whether all replicas hold the variables of this copy alike. It ends no copies."""
+        assert self._state is not None
+        try:
+            if (replicas := self._replicas.get(place)) is None:
+                replicas = self._replicas[place] = ReplicaDigests(self._state.replicated(views))
+            if replicas.count * self._members < 2:
+                return
+            asked = self._request.summary_from()
+            summarizes = self._summarized < asked <= step
+            self._summarized = asked if summarizes else self._summarized
+            self.report.note_digests(step, replicas.digests(), replicas.summary() if summarizes else None)
+        except Exception as error:
+            self._log(f"the replicas are not compared any more: {describe(error)}")
+            self._compares = False
 
     def _tell_copy(self, step: int, begin: float) -> None:
         """Report a copy that was made, with the time that it has blocked the training."""
@@ -415,6 +440,7 @@ class Copier:
             self.report.tell_storage(why, self.not_stored)
         self.agreed, self.why_not = False, why
         self._views.clear()
+        self._replicas.clear()
         if self._reserving is not None:
             self._reserving.join()
         try:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .input_kind import STORAGE
 
 NAME = "report.json"
+# Of which copies a report has digests: the newest ones, and the newest at each power of two. Heartbeats of members come
+# at different times, with any number of copies between them, and must have a step in common.
+NEWEST, POWERS = 4, 16
 # What a restart of a `fit` without copies does not restore: BackupAndRestore saves the variables alone.
 NOT_STORED = ("callbacks", "random numbers", "the input, if it is shuffled or of unknown size")
 
@@ -39,6 +42,14 @@ class CopyReport:
         self._fields.update(fields)
         self._write()
 
+    def note_digests(self, step: int, digests: Sequence[str], summary: Mapping[str, Any] | None) -> None:
+        """Note for the next report what tells whether this copy is equal in all replicas."""
+        known = {**self._fields.get("digests", {}), str(step): list(digests)}
+        steps = sorted(map(int, known), reverse=True)
+        powers = (next((each for each in steps if each % (1 << power) == 0), step) for power in range(POWERS))
+        self._fields["digests"] = {str(each): known[str(each)] for each in sorted({*steps[:NEWEST], *powers})}
+        self._fields["summary"] = None if summary is None else {"step": step, **summary}
+
     def tell_storage(self, why: str, anew: Sequence[str]) -> None:
         """Say that a restart resumes from the storage, as without backups in memory, and what begins anew there."""
         self.tell(resumesAt=STORAGE, resumesAtReason=why, beginsAnew=list(anew))
@@ -47,7 +58,7 @@ class CopyReport:
         """Say that there are no copies any more, and where the last one was."""
         if (last := self._fields.get("step")) is not None:
             self._fields["lastStep"] = last
-        for name in ("step", "time", "bytes"):
+        for name in ("step", "time", "bytes", "digests", "summary"):
             self._fields.pop(name, None)
         self.tell(on=False, reason=reason)
 

@@ -1,7 +1,8 @@
-"""The step at which the launcher asks for a copy before it stops the program: 8 bytes in a file that both map.
+"""What the launcher asks of the program: two steps, of 8 bytes each, in a file that both map. 0 asks for nothing.
 
-The launcher writes the step, at most some seconds ahead. The program makes the copy at the end of that step and waits,
-so that no step is made that would be lost. 0 asks for nothing.
+The first one is that of a copy before the launcher stops the program: it writes the step at most some seconds ahead,
+and the program makes the copy at the end of that step and waits, so that no step is made that would be lost. The
+other one asks for a summary of the variables in the first copy at this step or behind it (replica_digest.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 NAME = "request"
 HOLD_SECONDS = 10.0  # then the launcher is not going to stop the program
 STEP = struct.Struct("<Q")
+SUMMARY = STEP.size  # the place of the second step
 _POLL_SECONDS = 0.01
 
 
@@ -24,13 +26,18 @@ class CopyRequest:
         self._map: mmap.mmap | None = None
         try:
             with open(os.path.join(directory, NAME), "rb") as file:
-                self._map = mmap.mmap(file.fileno(), STEP.size, prot=mmap.PROT_READ)
+                self._map = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
         except (OSError, ValueError):
             return
 
     def step(self) -> int:
         """The step to copy at; 0 for none."""
         return int(STEP.unpack_from(self._map)[0]) if self._map is not None else 0
+
+    def summary_from(self) -> int:
+        """The step from which on the next copy is to be summarized; 0 for none."""
+        told = b"" if self._map is None else self._map[SUMMARY : SUMMARY + STEP.size]
+        return int(STEP.unpack(told)[0]) if told else 0
 
     def is_for(self, before: int, after: int) -> bool:
         """Whether it is for one of the steps after `before` up to `after`: one that has passed is not made up for."""

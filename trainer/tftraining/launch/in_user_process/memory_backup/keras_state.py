@@ -19,7 +19,8 @@ from .member_sums import Totals
 from .member_values import MemberValues
 from .model_variables import all_of, build_optimizer, differing, early, keras_metrics, metrics_of
 from .random_numbers import RandomNumbers
-from .variable_values import ALIGNMENT, Unsupported, VariableValues, variables_of, way_of_sums
+from .replica_digest import apart
+from .variable_values import ALIGNMENT, Unsupported, VariableValues, seeds_of, variables_of, way_of_sums
 
 TEXT_BYTES = 1 << 17  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
@@ -141,6 +142,12 @@ class FitState:
             data = json.dumps(told).encode()
         _LENGTH.pack_into(text, 0, len(data))
         text[_LENGTH.size : _LENGTH.size + len(data)] = data
+
+    def replicated(self, views: list[Any]) -> list[tuple[str, list[Any]]]:
+        """The variables in these views that all replicas hold alike."""
+        own = apart(self._model) | {id(each) for each in [*metrics_of(self._model), *seeds_of(self._model)]}
+        parts = zip((self._values, *self._late), views[0])
+        return [each for part, view in parts for each in part.replicated(view, own)]
 
     def beside_variables(self) -> dict[str, Any]:
         """What a copy and a backup in the storage have beside the variables, as JSON types."""

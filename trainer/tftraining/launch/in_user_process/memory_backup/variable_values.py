@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from ..surface import Part, Surface
@@ -34,7 +34,10 @@ VARIABLES, LAYERS = "keras.src.backend.tensorflow.core", "keras.src.layers.layer
 _GLOBAL = "keras.src.backend.common.global_state"
 KERAS_3 = Surface(
     "no backups in memory",
-    (Part(VARIABLES, "Variable", uses="_value"), Part(LAYERS, "Layer.variables", uses="_seed_generators")),
+    (
+        Part(VARIABLES, "Variable", uses="_value"),
+        Part(LAYERS, "Layer.variables", uses="_seed_generators _trainable_variables"),
+    ),
 )
 
 
@@ -82,6 +85,16 @@ class VariableValues:
             tensor = read(resource=part.handle, dtype=part.dtype)
             # _numpy() shares the memory of the variable, where numpy() would copy it once more.
             copy(view, tensor._numpy() if hasattr(tensor, "_numpy") else tensor.numpy(), casting="no")
+
+    def replicated(self, views: list[Any], apart: Collection[int]) -> list[tuple[str, list[Any]]]:
+        """The name and the copied arrays of each variable that all replicas hold alike: those of the strategy, but for
+        what it keeps apart, and what the identities in `apart` name."""
+        found, place = [], 0
+        for each in self._variables:
+            arrays = views[place : (place := place + len(self._local(each)))]
+            if not (is_on_read(each) or id(each) in apart or getattr(each, "distribute_strategy", None) is None):
+                found.append((each.name, arrays))
+        return found
 
     def restore_from(self, views: list[Any], sums: str = OWN, *, but_large: bool = False) -> None:
         """Assign all values. Each is copied first: TensorFlow would use the memory of the buffer for the variable.
@@ -147,8 +160,12 @@ def way_of_sums(own: bool, all_own: bool, *, has_totals: bool) -> str:
 
 def is_sum(variable: Any) -> bool:
     """Whether a checkpoint saves the sum of the replicas' values."""
-    on_read = getattr(getattr(variable, "synchronization", None), "name", "") == "ON_READ"
-    return on_read and getattr(getattr(variable, "aggregation", None), "name", "") == "SUM"
+    return is_on_read(variable) and getattr(getattr(variable, "aggregation", None), "name", "") == "SUM"
+
+
+def is_on_read(variable: Any) -> bool:
+    """Whether each replica has a value of its own."""
+    return getattr(getattr(variable, "synchronization", None), "name", "") == "ON_READ"
 
 
 def variables_of(root: Any) -> list[Any]:
