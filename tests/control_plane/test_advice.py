@@ -19,6 +19,7 @@ from tests.control_plane.test_operator_admission_denials import denied, of_pods
 from tests.control_plane.test_operator_bad_input import set_quota
 from tests.control_plane.test_operator_in_place import IN_PLACE, train
 from tests.control_plane.test_operator_node_loss import training
+from tests.control_plane.test_operator_observability import restore, role
 from tests.control_plane.test_operator_storage import STORAGE
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import chief_launcher
@@ -28,6 +29,7 @@ from tests.support.control_plane.nodes import Node
 from tftraining_client.__main__ import main
 from tftraining_client.commands.advice import ADVICE
 
+__all__ = ["role"]
 Meet = Callable[[TrainingJob], None]
 CONTAINER = "spec.template.spec.containers.0"
 BARE = {"spec.restartPolicy.maxRestarts": 0}
@@ -146,14 +148,14 @@ OF_WARNINGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
 }
 # Their advice names a kind of object, and the message the object: a test each, below.
-OF_OBJECTS = ("CreationRefused", "ChangeRefused", "NodeNotReady", "NodeLost", "Stopping", "FewerWorkers")
+OF_OBJECTS = ("CreationRefused", "ChangeRefused", "NodeNotReady", "NodeLost", "Stopping", "FewerWorkers", "Forbidden")
 # Why no test here follows the advice.
 ELSEWHERE = {
     "it names a log of the node's or of a container, which no kubelet gives here": (
         *("Killed", "Stalled", "InitContainerFailed"),
     ),
     "another version of operator, chart or definition takes it away: test_operator_upgrades, test_client's doctor": (
-        *("LegacyKeras", "Forbidden", "SpecUnreadable", "StatusUnreadable", "InvalidSpec"),
+        *("LegacyKeras", "SpecUnreadable", "StatusUnreadable", "InvalidSpec"),
     ),
     "it asks for a test of the node, and for a checkpoint from before": ("ReplicasDiffer",),
     "a fault of the product, to be reported": ("InternalError", "ChildUnreadable"),
@@ -255,6 +257,7 @@ def name_is_taken(job: TrainingJob) -> Iterator[None]:
     yield
 
 
+STATUS = "tftrainingjobs/status"
 WARN = json.dumps({"spec": {"validationActions": ["Warn"]}})
 # What the refusals of the API server name, and what a person does with it.
 NAMED = {
@@ -304,6 +307,32 @@ def test_a_refused_change_is_made_when_the_policy_that_the_message_names_is_chan
         change_what_is_named(job, explained["warnings"][0]["message"])
         wait_until(lambda: not warned(job, "ChangeRefused"), "it is refused no more")
     job.run(attempt=2)
+
+
+@pytest.mark.slow_fault
+@pytest.mark.takes_permissions
+def test_the_right_that_the_message_names_is_the_one_that_the_operator_lacks(
+    control_plane: ControlPlane, new_job: NewJob, typed: Callable[..., str], role: str
+) -> None:
+    job = new_job()
+    job.run()
+    rules = control_plane.request("GET", role)["rules"]
+
+    def allow(*verbs: str) -> None:
+        """Give the operator these rights to the status, and no others."""
+        given = [{**each, "verbs": list(verbs)} if STATUS in each["resources"] else each for each in rules]
+        restore(control_plane, role, given)
+
+    allow("patch")
+    job.fail_pod("job-worker-1")
+    wait_until(lambda: warned(job, "Forbidden"), "Forbidden", 30)
+    explained = json.loads(typed("explain", "job", "-o", "json"))
+    assert explained["try"].startswith("give the operator the right that the message names"), explained
+    lacks = re.search(r'cannot (\w+) resource "(\S+)"', explained["warnings"][0]["message"])
+    assert lacks is not None and lacks[2] == STATUS, explained
+    allow("patch", lacks[1])
+    job.run(attempt=2)
+    wait_until(lambda: not warned(job, "Forbidden"), "nothing is forbidden")
 
 
 @pytest.mark.slow_fault

@@ -45,6 +45,7 @@ OF_EXCEPTIONS = {
     r"unsupported operations when trying to compile": "compile the model or the function with `jit_compile=False`",
     r"^KeyError: 'val_": "give `fit` its validation_data, or let the callback do without it",
 }
+RIGHT = "a right that the operator lacks comes with its chart: upgrade it"
 ENDED = "read the log of the member that has ended (`tftj logs JOB`): the others wait for it"
 ADVICE = {
     "FailedByRule": "change the rule of spec.restartPolicy.rules that the message names, or the program",
@@ -82,13 +83,13 @@ ADVICE = {
         "correct the command of the container in spec.template",
     ),
     "PodsNotReady": "correct the image, claim or resources.requests in spec.template that the message names",
-    "CreationRefused": "change the quota, webhook, policy or name that the message names; `tftj doctor` checks rights",
+    "CreationRefused": f"change the quota, webhook, policy or name that the message names; {RIGHT}",
     "WaitingForQuota": "raise the quota that the message names, or reduce the job (`tftj scale JOB --replicas N`): it "
     "starts when all of it fits",
     "StorageInUse": "wait for the other job, or give this one another spec.storage.directory",
-    "ChangeRefused": "change the webhook or policy that the message names; `tftj doctor` checks the operator's rights",
+    "ChangeRefused": f"change the webhook or policy that the message names; {RIGHT}",
     "LegacyKeras": "upgrade the definition of the resource, which `tftj doctor` compares, and submit the job again",
-    "Forbidden": "`tftj doctor` compares the rights of the operator; upgrade its chart",
+    "Forbidden": "give the operator the right that the message names: its chart of the same version has all of them",
     "InternalError": "report the fault with the operator's log (`kubectl logs`); a gang that runs trains on",
     "Stopping": "wait until the earlier pods are gone; `kubectl get pod -o yaml` shows the node and the finalizers of "
     "one that stays",

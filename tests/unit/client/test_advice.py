@@ -110,7 +110,7 @@ def test_a_job_that_has_not_ended_is_replaced_where_it_cannot_be_changed() -> No
         ("Succeeded", "ChiefSucceeded", "TrainsAlone", "TrainsAlone", "build the strategy from the TF_CONFIG"),
         ("Starting", "Stopping", "ChangeRefused", "ChangeRefused", "change the webhook or policy"),
         ("Pending", "", "Unreadable", "SpecUnreadable", "run an operator of the version"),
-        ("Pending", "", "ReconcileError", "Forbidden", "`tftj doctor` compares the rights of the operator"),
+        ("Pending", "", "ReconcileError", "Forbidden", "give the operator the right that the message names"),
         ("Running", "Training", "StorageShared", "StorageInUse", "wait for the other job, or give this one another"),
         ("Running", "Training", "ResumedTrainingDiffers", "ResumedTrainingDiffers", ""),
     ],
