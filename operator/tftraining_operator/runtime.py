@@ -38,7 +38,7 @@ from tftraining_operator.cluster.namespaces import Namespace
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.older_operators import older_operator
 from tftraining_operator.cluster.quotas import Quotas
-from tftraining_operator.cluster.reflector import Reflector
+from tftraining_operator.cluster.reflector import Reflector, answers
 from tftraining_operator.cluster.work_queue import WorkQueue
 from tftraining_operator.model.operator_peers import operator_selector
 from tftraining_operator.model.served_schema import missing_fields
@@ -255,7 +255,9 @@ class Operator:
         """The failures that only a restart of the operator can fix, such as a part that has ended."""
         ended = [f"{name} has stopped" for name, task in self._tasks.items() if task.done()]
         begun = self._caches if self._tasks else []
-        return ended + [f"the watch of {each.description} gets no answer" for each in begun if not each.alive]
+        silent = [each.description for each in begun if not each.alive]
+        silent += [name for name, age in self._ages_of_jobs().items() if not answers(age)]
+        return ended + [f"the watch of {name} gets no answer" for name in silent]
 
     def unready(self) -> list[str]:
         """The caches that are not filled yet; after them the lease, if this process has not been able to read it: an
@@ -275,11 +277,11 @@ class Operator:
     def _watch_ages(self) -> dict[str, float]:
         """The age of each watch that has begun."""
         begun = [*self._caches, *(each.events for each in self._namespaces)] if self._tasks else []
-        jobs = self.kopf_sessions.ages.by_namespace()
-        return {
-            **{f"jobs in {namespace or 'all namespaces'}": age for namespace, age in jobs.items()},
-            **{each.description: each.age for each in begun if each.synced.is_set()},
-        }
+        return {**self._ages_of_jobs(), **{each.description: each.age for each in begun if each.synced.is_set()}}
+
+    def _ages_of_jobs(self) -> dict[str, float]:
+        ages = self.kopf_sessions.ages.by_namespace()
+        return {f"jobs in {namespace or 'all namespaces'}": age for namespace, age in ages.items()}
 
     def _progressed(self, key: Key) -> None:
         """A job has made steps: a pass when its status is due, and no pass at every answer of its launcher."""

@@ -93,7 +93,7 @@ def test_submitted_code_belongs_to_the_job_and_is_the_same_for_a_later_pod(
     )
     reached = wait_until(lambda: job.status().get("lastRestart", {}), "a failed init container restarts the pod")
     assert reached["reason"] == "InitContainerFailed"
-    assert any("the archive has the digest" in " ".join(map(str, event)) for event in job.events())
+    wait_until(lambda: "the archive has the digest" in str(job.events()), "the event")
 
 
 def init_container_failed(message: str) -> dict[str, Any]:

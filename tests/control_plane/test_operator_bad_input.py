@@ -71,7 +71,7 @@ def test_a_quota_holds_a_job_up_until_it_is_raised(
     job.wait_for_pods(attempt=1, count=20)
     assert time.monotonic() - began < NEXT_TRY / 2, "the change has woken it"
     assert job.status()["restarts"] == {"counted": 0}
-    assert len([event for event in job.events() if event[1] == "WaitingForQuota"]) == 1
+    wait_until(lambda: [event[1] for event in job.events()].count("WaitingForQuota") == 1, "the event, once")
 
 
 @pytest.mark.slow_fault  # as above, when it is raised

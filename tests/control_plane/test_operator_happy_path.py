@@ -88,7 +88,8 @@ def test_what_a_kubelet_says_of_an_image_is_in_the_status_at_once(new_job: NewJo
     began = time.monotonic()
     job.wait_for("Starting", message=told + " either")
     assert time.monotonic() - began < 5
-    assert [event[1:] for event in job.events() if event[0] == "Warning"] == [("PodsNotReady", told)]
+    warnings = wait_until(lambda: [event[1:] for event in job.events() if event[0] == "Warning"], "the warning")
+    assert warnings == [("PodsNotReady", told)]
 
 
 def test_a_pod_that_waits_is_named_in_the_status(new_job: NewJob) -> None:

@@ -139,7 +139,7 @@ def test_a_launcher_that_leaves_its_pod_for_a_new_one_gets_it_alone_and_without_
     assert status["restarts"].items() >= {"counted": 3, "recreated": 1}.items()
     assert "disruptions" not in status["restarts"] and "podFailures" not in status["restarts"]
     assert status["lastRestart"].items() >= {"pod": "job-worker-1", "reason": "UncleanContainer"}.items()
-    assert any(event[:2] == ("Normal", "UncleanContainer") for event in job.events())
+    wait_until(lambda: ("Normal", "UncleanContainer") in [event[:2] for event in job.events()], "the event")
 
 
 def test_backups_in_memory_are_told_until_a_container_is_oom_killed(

@@ -66,6 +66,14 @@ class Place:
         with self.path(f"{name}-{self.member}").open("a") as file:
             file.write(f"{line}\n")
 
+    def begin(self, part: int, epoch: int, batch: int) -> None:
+        """Note where the training of this process begins. What an earlier round has noted at the end of this epoch, or
+        of a later one, is undone with it: a member that has left the gang since does not note it anew."""
+        self.add("resumed", f"{self.round} {part} {epoch} {batch}")
+        for path in self.directory.glob(f"epoch-{part}-*.json") if self.member == 0 else ():
+            if int(path.name.split("-")[2]) >= epoch:
+                path.unlink()
+
 
 class Killer:
     """Ends this process by SIGKILL at the points of the cell, each once, or asks for the end of its pod."""
@@ -165,7 +173,7 @@ class Follow(Stateless):
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         if not self.began:
             self.began = True
-            self.place.add("resumed", f"{self.place.round} {self.part} {self.epoch} {batch}")
+            self.place.begin(self.part, self.epoch, batch)
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.place.add("steps", f"{self.part} {self.epoch} {batch}")

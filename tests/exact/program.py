@@ -172,7 +172,7 @@ def custom_loop() -> None:
     data = inputs.datasets(CELL, DIRECTORY)[CELL.input]()
     data = data.skip(step)
     iterator = iter(data if STRATEGY is None else STRATEGY.experimental_distribute_dataset(data))
-    PLACE.add("resumed", f"{PLACE.round} 0 {step // CELL.steps} {step % CELL.steps}")
+    PLACE.begin(0, step // CELL.steps, step % CELL.steps)
     while step < CELL.epochs * CELL.steps:
         loss = train_step(model, iterator)
         step += 1

@@ -54,6 +54,12 @@ class Cache(Protocol[K]):
         that the cache has already may have the IDENTITY fields only."""
 
 
+def answers(age: float) -> bool:
+    """Whether a watch is alive to which the API server last sent anything `age` seconds ago: a bookmark comes every
+    minute."""
+    return age < WATCH_SILENCE + LONGEST_PAUSE
+
+
 class Reflector(Generic[K]):
     """Watches the objects of one kind (`pods`, `services`, `nodes` …) in one namespace, or in all if it is empty.
 
@@ -89,7 +95,7 @@ class Reflector(Generic[K]):
         """Whether the API server has sent anything lately; a bookmark a minute is enough. A watch that waits for its
         permission has not begun."""
         waits = self.refused and not self.synced.is_set()
-        return waits or self.age < WATCH_SILENCE + LONGEST_PAUSE
+        return waits or answers(self.age)
 
     @property
     def age(self) -> float:

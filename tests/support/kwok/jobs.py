@@ -56,7 +56,7 @@ class SimulatedJob(TrainingJob):
         assert status["restarts"].items() >= {"counted": 0, "disruptions": 1}.items()
         reason = status["lastRestart"]["reason"]
         assert reason in reasons
-        assert [each[0] for each in self.events() if each[1] == reason] == ["Normal"]
+        wait_until(lambda: [each[0] for each in self.events() if each[1] == reason] == ["Normal"], "the event")
         self.finish()
 
     def tell_program(self, pod: str, exit_code: int, message: str = "") -> None:

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import aiohttp
 import msgspec
@@ -19,6 +20,7 @@ from tftraining_api.kube.api import Api
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_api.model.status import LastRestart, Restarts, Status
 from tftraining_operator.cluster.http_server import serve
+from tftraining_operator.cluster.kopf_session import WatchAges
 from tftraining_operator.cluster.leader_election import LeaderElector
 from tftraining_operator.cluster.lease import LeaseName
 from tftraining_operator.cluster.metrics import Counted, Metrics
@@ -155,6 +157,28 @@ async def test_a_part_that_ends_by_itself_turns_healthz_red(
                 "nodes are not synced yet",
             ]
             assert "KeyError: 'bug'" in caplog.text
+        finally:
+            await operator.stop()
+
+
+async def test_a_silent_watch_of_jobs_turns_healthz_red(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving() as (fake, api):
+
+        async def connected() -> Api:
+            return api
+
+        monkeypatch.setattr("tftraining_operator.runtime.connect", connected)
+        fake.on("GET /apis/tftraining.dev/v1", INSTALLED)
+        operator = await Operator.start(msgspec.structs.replace(OperatorConfig(), port=free_port()))
+        try:
+            now = 0.0
+            operator.kopf_sessions.ages = WatchAges(lambda: now)
+            path = "/apis/tftraining.dev/v1/namespaces/team-a/tftrainingjobs"
+            operator.kopf_sessions.ages.begin(path, SimpleNamespace(total_bytes=0))
+            now = 99.0
+            assert operator.dead() == []
+            now = 101.0
+            assert operator.dead() == ["the watch of jobs in team-a gets no answer"]
         finally:
             await operator.stop()
 
