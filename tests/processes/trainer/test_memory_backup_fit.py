@@ -7,6 +7,7 @@ Several workers: tests/processes/launch/test_memory_backups.py.
 
 from __future__ import annotations
 
+import gc
 import json
 import struct
 import sys
@@ -157,6 +158,19 @@ def several_steps_at_a_time() -> Any:
 
 def first_step_creates_variables() -> Any:
     return build(optimizer=keras.optimizers.legacy.Adam())
+
+
+def test_no_iterator_outlives_its_fit(job: Job) -> None:
+    """One that lives until the interpreter ends waits for ever for a generator of the program."""
+    gc.collect()
+    gc.disable()
+    try:
+        job.model = build()
+        job.fit()
+        assert job.report()["lastStep"] > 0, "it has made copies"
+        assert not [each for each in gc.get_objects() if type(each).__name__ == "OwnedIterator"]
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("model", [local_replicas, several_steps_at_a_time, first_step_creates_variables])

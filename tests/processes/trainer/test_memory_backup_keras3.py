@@ -5,6 +5,7 @@ As test_memory_backup_fit.py for tf_keras. A training that was interrupted ends 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -177,6 +178,19 @@ def test_an_interrupted_training_ends_with_the_same_bytes(job: Job, tmp_path: Pa
     assert job.follow.batches[-1] == whole.follow.batches[-1]
     assert end == expected
     assert held(str(job.memory)) == []
+
+
+def test_no_iterator_outlives_its_fit(job: Job) -> None:
+    """One that lives until the interpreter ends waits for ever for a generator of the program."""
+    gc.collect()
+    gc.disable()
+    try:
+        job.model = build()
+        job.fit(input=DATA.batch(8))
+        assert job.report()["lastStep"] > 0, "it has made copies"
+        assert not [each for each in gc.get_objects() if type(each).__name__ == "OwnedIterator"]
+    finally:
+        gc.enable()
 
 
 class Lasting(keras.metrics.Metric):  # type: ignore[misc]

@@ -81,7 +81,7 @@ TRAINING = Surface(
 )
 
 _present: Session | None = None  # the last `fit` that has begun, until it ends
-_fit: KerasFit | None = None  # that of the last `fit`
+_fit: LegacyFit | None = None  # that of the last `fit` of tf_keras, until it reads its input
 _unknown = ""  # what of the input of this Keras is not as declared
 _inside: list[Any] = []  # the CallbackLists whose callbacks run: a `fit` that begins meanwhile is inside another one
 _handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the newest DataHandler of each model
@@ -196,7 +196,7 @@ def _begin(settings: CopySettings, callbacks: Any) -> Session | None:
         if fit is not None and backup is None:
             why = "it takes a model that is built, and one BackupAndRestore or none"
         elif fit is not None and backup is not None:
-            _present, _fit = Session(settings, callbacks, backup, fit), fit
+            _present, _fit = Session(settings, callbacks, backup, fit), fit if isinstance(fit, LegacyFit) else None
             return _present
     except Exception as error:
         why = describe(error)
@@ -259,10 +259,12 @@ def _extend_handlers(module: Any) -> None:
 
     @functools.wraps(epochs)
     def followed(self: Any) -> Iterator[tuple[int, Any]]:
+        global _fit  # noqa: PLW0603
         session, fit = _present, _fit
-        if session is None or not isinstance(fit, LegacyFit) or fit.handler is not self or not session.trains_with(fit):
+        if session is None or fit is None or fit.handler is not self or not session.trains_with(fit):
             found: Iterator[tuple[int, Any]] = epochs(self)
             return found
+        _fit = None  # it holds the iterator, which must not live until the interpreter ends
         session.begin_in_keras()
         return fit.epochs(epochs)
 

@@ -8,6 +8,7 @@ The EpochIterator of one `fit` is extended, never its class. Must never import K
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
@@ -72,16 +73,18 @@ class Keras3Fit:
 
     def __init__(self, callbacks: Any, epochs: Any, initial_epoch: int) -> None:
         self._model = model = callbacks.model
-        self._epochs = epochs
+        # Only `fit` itself holds its input: an iterator that lives on ends with the interpreter, where its destructor
+        # would wait for ever for a thread that reads a generator of the program.
+        self._epochs: Any = weakref.proxy(epochs)
         self._backup = next((each for each in callbacks.callbacks if hasattr(each, _WEIGHTS)), None)
         self._told_initial_epoch = initial_epoch
         self._initial_epoch_before = model._initial_epoch
         self._position: Position | None = None
         self._begins: tuple[int, int] | None = None  # the epoch and batch of a resumed training
         self._made = 0  # iterators of the input in this process
-        self._iterator: Any = None
+        self._iterator: Callable[[], Any] | None = None  # a weak reference, too
         self._ready: Iterator[Any] | None = None  # the steps of an epoch that has not begun yet
-        self._enumerate = epochs._enumerate_iterator
+        self._enumerate = type(epochs)._enumerate_iterator
 
     @property
     def dataset(self) -> Any:
@@ -146,11 +149,11 @@ class Keras3Fit:
     def follow(self, position: Position) -> None:
         """Follow Keras in its input, from the position on."""
         self._position = position
-        get = self._epochs._get_iterator
+        get, epochs = self._epochs.__class__._get_iterator, self._epochs
 
         def counted() -> Any:
             self._made += 1
-            return get()
+            return get(epochs)
 
         self._epochs._get_iterator = counted
         self._epochs._enumerate_iterator = self._begin_epoch
@@ -170,17 +173,17 @@ class Keras3Fit:
 
     def _steps(self) -> Iterator[Any]:
         """The steps of the next epoch, the first of which is that of the position."""
-        position, steps = self._position, self._enumerate()
+        position, steps = self._position, self._enumerate(self._epochs)
         assert position is not None
         begins, self._begins = self._begins, None
         if self._iterator is None:
             present = self._first_step(position, steps, begins[1] if begins is not None else 0)
         else:
             present = next(steps, None)
-        if present is not None and self._iterator is not None and present[-1] is not self._iterator:
+        if present is not None and self._iterator is not None and present[-1] is not self._iterator():
             position.drawn, position.made = 0, self._made
         while present is not None:
-            self._iterator = present[-1]
+            self._iterator = weakref.ref(present[-1])
             with position.watched():
                 yield present
             present = next(steps, None)
@@ -201,7 +204,8 @@ class Keras3Fit:
         present = self._epochs._current_iterator
         if self._epochs.steps_per_epoch is None or present is None:
             return {"drawn": 0, "made": self._made + 1}
-        return self._position.now() if present is self._iterator else {"drawn": 0, "made": self._made}
+        drawn = self._iterator is not None and present is self._iterator()
+        return self._position.now() if drawn else {"drawn": 0, "made": self._made}
 
     def iterators_of(self, epochs: int) -> int:
         """How many iterators so many epochs make, and a `fit` that trains nothing does not."""
@@ -224,7 +228,7 @@ class Keras3Fit:
             first = next(steps, None)
             self._ready = chain([first] if first is not None else [], steps)
         if (step := functions.get(STEP_FUNCTION)) is not None:
-            return [step.get_concrete_function(self._iterator)]
+            return [step.get_concrete_function(self._iterator() if self._iterator is not None else None)]
         return [each for function in functions.values() for each in function._list_all_concrete_functions()]
 
     # The backups of BackupAndRestore.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ class LegacyFit:
         self._model = model
         self.handler = handler
         self._position: Position | None = None
-        self._iterator: Any = None
+        self._iterator: Callable[[], Any] = lambda: None  # a weak reference: see keras3_fit.py
         self._saved: Any = None  # Keras' WorkerTrainingState
 
     @property
@@ -95,7 +96,8 @@ class LegacyFit:
         if position.drawn:
             self.handler._inferred_steps = steps  # Keras has counted those of the skipped dataset
         while present is not None:
-            iterator = self._iterator = present[1]
+            iterator = present[1]
+            self._iterator = weakref.ref(iterator)
             with position.watched():
                 yield present
             present = next(found, None)
@@ -118,7 +120,7 @@ class LegacyFit:
     def traced(self) -> list[Any]:
         """The function of a step as it is traced for the present iterator."""
         trace = getattr(self._model.train_function, "get_concrete_function", None)
-        return [trace(self._iterator)] if trace is not None else []
+        return [trace(self._iterator())] if trace is not None else []
 
     # The backups of BackupAndRestore.
 
