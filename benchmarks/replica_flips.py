@@ -12,6 +12,7 @@ never judge what it counts.
 import argparse
 import importlib
 import json
+import math
 import mmap
 import os
 import random
@@ -66,12 +67,15 @@ class Store:
 class Flips:
     """The flips of one training. Call `step` behind each step."""
 
-    def __init__(self, variables: list[Any], parts: Any, store: Store, wanted: int, seconds: float) -> None:
+    def __init__(
+        self, variables: list[Any], parts: Any, weights: int, store: Store, wanted: int, seconds: float
+    ) -> None:
         self._numpy, self._tensorflow = sys.modules["numpy"], sys.modules["tensorflow"]
         self._variables = [(each, parts(each)) for each in variables if each.dtype.name == "float32"]
         self._all = [(each, parts(each)) for each in variables]
+        self._weights = weights  # the first ones
         self._store, self._draw, self._wanted = store, random.Random(1), wanted
-        self._end_at = time.monotonic() + seconds
+        self._seconds, self._end_at = seconds, math.inf
         self._flip: dict[str, Any] | None = None
         self.counts: Counter[str] = Counter()
         self.missed: list[str] = []
@@ -85,6 +89,7 @@ class Flips:
             if self.counts["above"] >= self._wanted or time.monotonic() > self._end_at:
                 return True
             if found is not None:
+                self._end_at = min(self._end_at, time.monotonic() + self._seconds)  # the first copy begins it
                 self.counts["comparisons"] += 1
                 self.counts["false alarms"] += len(set(found[1])) > 1
                 self._begin(found[0])
@@ -98,7 +103,9 @@ class Flips:
 
     def _begin(self, step: int) -> None:
         numpy, draw = self._numpy, self._draw
-        variable, parts = draw.choice(self._variables)
+        number = draw.randrange(len(self._variables))
+        variable, parts = self._variables[number]
+        kind = "weights" if number < self._weights else "optimizer"
         replica = draw.randrange(len(parts))
         value = parts[replica].numpy()
         flat = value.reshape(-1)
@@ -113,14 +120,15 @@ class Flips:
             "name": variable.name,
             "replica": replica,
             "bit": bit,
-            "above": above,
+            "kind": f"{kind} above" if above else "below",
             "steps": 0,
             "copies": 0,
             "what": f"bit {bit} of {variable.name}: {before} changes by {change}, norm {norm}",
             "saved": [part[0].numpy() for _, part in self._all],
         }
         self.counts["flips"] += 1
-        self.counts["above" if above else "below"] += 1
+        self.counts["above"] += above
+        self.counts[self._flip["kind"]] += 1
         self._assign(parts[replica], value)
 
     def _look(self, step: int, digests: list[str], summary: ReplicaSummary | None) -> None:
@@ -147,11 +155,11 @@ class Flips:
 
     def _end(self, how: str) -> None:
         assert self._flip is not None
-        kind = "above" if self._flip["above"] else "below"
+        kind = self._flip["kind"]
         self.counts[f"{kind}: {how}"] += 1
         self.counts[f"{kind}: digests differ in the first copy"] += self._flip.get("digest") == 1
         self.counts[f"{kind}: within two copies"] += "found" in how and "not" not in how and self._flip["copies"] <= 2
-        if kind == "above" and how != "found and named":
+        if kind != "below" and how != "found and named":
             self.missed.append(f"{how}: replica {self._flip['replica']}, {self._flip['what']}")
         for (_, parts), value in zip(self._all, self._flip["saved"], strict=True):
             for part in parts:
@@ -183,7 +191,8 @@ def program(arguments: argparse.Namespace) -> None:
     variables = [each if isinstance(each, tensorflow.Variable) else each.value for each in held]
     variables = [each for each in variables if each.shape.rank or each.dtype.name != "float32"]
     store, parts = Store(Path(arguments.store)), strategy.experimental_local_results
-    flips = Flips(variables, parts, store, arguments.flips, arguments.seconds)
+    weights = len(model.trainable_variables)
+    flips = Flips(variables, parts, weights, store, arguments.flips, arguments.seconds)
 
     def examples(index: Any) -> Any:
         x = tensorflow.random.stateless_normal([24, 64], tensorflow.stack([tensorflow.cast(index, "int32"), 7]))
