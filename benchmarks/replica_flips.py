@@ -86,13 +86,14 @@ class Flips:
         """Whether enough flips above the tolerance were made."""
         found = self._store.report()
         if self._flip is None:
-            if self.counts["above"] >= self._wanted or time.monotonic() > self._end_at:
+            if 0 < self._wanted <= self.counts["above"] or time.monotonic() > self._end_at:
                 return True
             if found is not None:
                 self._end_at = min(self._end_at, time.monotonic() + self._seconds)  # the first copy begins it
                 self.counts["comparisons"] += 1
                 self.counts["false alarms"] += len(set(found[1])) > 1
-                self._begin(found[0])
+                if self._wanted:
+                    self._begin(found[0])
         else:
             self._flip["steps"] += 1
             if found is not None:
@@ -291,7 +292,7 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--flips", type=int, default=100, help="above the tolerance")
+    parser.add_argument("--flips", type=int, default=100, help="above the tolerance; 0: only compare")
     parser.add_argument("--seconds", type=float, default=300.0, help="end with fewer flips then")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--keras", choices=("keras", "tf_keras"), default="keras")
