@@ -1,5 +1,7 @@
 """The evaluator's pod: replaced alone when it is lost. The gang never waits, restarts or fails because of it.
 
+Its program's failures, which are never charged, are those of the launchers: `decide_evaluator` of gang/verdict.py.
+
 Only a rule of spec.restartPolicy.rules makes its failure the job's. A pod that lived for less than a minute is followed
 by the next one a minute after its creation: that is the whole back-off, and it needs no memory.
 """

@@ -1,7 +1,8 @@
 """What the status and the events say of a gang: why it does not train yet, who trains, what restarts it, what failed.
 
 The condition, the reason and the time from which such words hold are here, too; what the operator does is decided
-elsewhere. Launchers, `tftj` and this module share tftraining/launch/messages.py. How a pod ended is worded with
+elsewhere. Nothing but `with_failure` writes status.failure. Launchers, `tftj` and this module share
+tftraining/launch/messages.py. How a pod ended is worded with
 the incident (plan/incident.py).
 """
 

@@ -2,7 +2,7 @@
 
 A node is lost when its object is gone, when a person has tainted it as out-of-service and Kubernetes has evicted its
 pods, or when it has not been ready for runPolicy.nodeLostSeconds, and this operator has seen that for as long. A marked
-pod counts as disrupted, and is deleted by force; before that, the pass asks the API server itself
+pod counts as disrupted, and is deleted by force (context.py); before that, the pass asks the API server itself
 (plan/look_first.py). While most nodes of a zone are not ready, or none at all, that takes OUTAGE times as long: then
 the control plane is cut off, and the trainings may well go on. After the outage the nodes report one after the other,
 so the time of each begins anew once enough of them have.

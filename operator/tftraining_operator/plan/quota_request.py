@@ -1,7 +1,7 @@
 """ResourceQuotas: the pods for which a gang needs room before its first pod is created, and what it gives back.
 
-A gang that holds a part of a quota and waits for the rest would keep other gangs from starting, and they it. The room
-is looked up in cluster/quota_admission.py; a queue of Kueue has its own.
+A gang that holds a part of a quota and waits for the rest would keep other gangs from starting, and they it. The pods'
+quantities are added up, and the room is looked up, in cluster/quota_admission.py; a queue of Kueue has its own.
 """
 
 from datetime import timedelta

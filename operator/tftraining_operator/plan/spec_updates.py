@@ -3,7 +3,7 @@
 Only launchers can take such an update, and of the roles only workers may change their number: the operator annotates
 the chief's pod (see tftraining_api/manifests/spec_updates.py), new workers join, and surplus workers are deleted when
 the launchers know. The whole gang restarts where there is no launcher, or a pod without that annotation (see
-incident.RESIZED), and where another role changes its size (see incident.SPEC_CHANGED).
+incident.RESIZED), and where another role changes its size (see incident.SPEC_CHANGED): restart.py makes that attempt.
 """
 
 import msgspec

@@ -1,4 +1,5 @@
-"""Removing the temporary save directories (workertemp_<index>) of the non-chief workers.
+"""Removing the temporary save directories (workertemp_<index>) of the non-chief workers: of which workers, and
+when.
 
 A pod does the work (tftraining_api/manifests/cleanup_pod.py) once no pod of the job can write any more: after the
 job's end, or during a suspension. Three tries are made, and none later than ten minutes after the job's end.

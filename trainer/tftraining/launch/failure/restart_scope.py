@@ -1,5 +1,7 @@
 """Which failures restart one member alone, and which the gang. Pure; launchers and the operator ask here.
 
+A worker beside parameter servers restarts alone, unless spec.restartPolicy.scope says otherwise.
+
 What follows for the member that restarts alone, and for the others, is in gang/aftermath.py.
 """
 

@@ -1,5 +1,7 @@
 """Attributes an incident to the member that failed first, not to members that failed because of it.
 
+Whether a late start ends the job is here, too (`describe_late_start`).
+
 Pure. It must never charge a member for a loss or a SIGTERM, nor for a failure that another member's exit caused.
 """
 

@@ -1,4 +1,6 @@
-"""Elastic rounds: selects the next round's members when some are missing, and decides when a round admits newcomers.
+"""Elastic rounds: which members the next round has when some are missing, and which newcomers it admits.
+
+When the round starts is decided in rounds.py.
 
 Pure. A smaller gang trains only where the job allows it (spec.minReplicas), or while newly added workers are still
 starting. It must never leave out a member whose program may still run: the next round waits for a silent member until

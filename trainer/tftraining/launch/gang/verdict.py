@@ -1,5 +1,7 @@
 """The job's result: charges incidents to the restart budget, and decides when the job has failed or succeeded.
 
+Whether a restart is in place, or in a new pod, is `_takes_new_pods` of coordinator.py.
+
 Pure. The result never changes once set. The incident that ends the job causes no restart, so the counts omit it.
 """
 
