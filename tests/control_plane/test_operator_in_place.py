@@ -4,7 +4,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -231,6 +231,47 @@ def test_members_that_stand_still_or_train_alone_are_conditions_and_events(
     launcher.say()
     job.wait_for("Running", message="2 replicas training")
     assert job.condition("NoProgress")["status"] == job.condition("TrainsAlone")["status"] == "False"
+
+
+def test_the_seconds_of_a_job_add_up_over_restarts_a_suspension_and_an_operator_that_was_away(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher
+) -> None:
+    job = new_job(**IN_PLACE)
+    train(job, launcher)
+    for restarts in (1, 2):
+        if restarts == 2:
+            operator.kill()
+        lost = {"downSeconds": 0.02, "resumedFromStep": 14, "lostSteps": 3, "lostSeconds": 0.01}
+        last, backup = {"time": now(), **KILLED, **lost}, {"step": 14, "on": True, "blockedSeconds": 0.008 / restarts}
+        launcher.say(
+            round=restarts, ledger={"inPlace": restarts}, lastRestart=last, progress={"step": 17}, backup=backup
+        )
+        if restarts == 2:
+            operator.start()
+        wait_until(lambda: job.status()["restarts"].get("inPlace") == restarts, "the restart")  # noqa: B023
+    job.remove_pod("job-worker-1")
+    job.wait_for("Restarting", reason="PodDeleted")
+    assert job.status()["goodput"]["cause"] == "recreated"
+    wait_until(lambda: "job-worker-1" in job.pods(), "the new pod")
+    job.run_pod("job-worker-1")
+    job.wait_for("Running", ready="2/2")
+    job.patch({"spec": {"runPolicy": {"suspend": True}}})
+    job.wait_for("Suspended")
+    for name in job.pods():
+        job.remove_pod(name)
+    job.patch({"spec": {"runPolicy": {"suspend": False}}})
+    job.run(attempt=2)
+    job.succeed_pod("job-worker-0", 'tftraining/1 {"verdict": "Succeeded"}\n')
+    status = job.wait_for("Succeeded")
+    goodput = status["goodput"]
+    times = job.raw()["metadata"]["creationTimestamp"], status["completionTime"]
+    began, ended = map(datetime.fromisoformat, times)
+    until = datetime.fromisoformat(goodput["updatedTime"])
+    assert sum(goodput["seconds"].values()) == pytest.approx((until - began).total_seconds(), abs=0.01)
+    assert timedelta() <= until - ended < timedelta(seconds=1) and "cause" not in goodput
+    expected = {"inPlace": 0.04, "repeated": 0.02, "copies": 0.012}
+    assert {name: goodput["seconds"][name] for name in expected} == pytest.approx(expected)
+    assert goodput["seconds"].keys() == {*expected, "start", "recreated", "suspended", "trained"}
 
 
 def test_a_calm_job_is_asked_and_costs_no_request(

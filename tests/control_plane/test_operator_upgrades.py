@@ -271,9 +271,10 @@ FULL_STATUS: dict[str, Any] = {
     },
     "history": {"startTime": TIME, "steps": [1], "seconds": [0.5]},
     "keras": "Own",
+    "goodput": {"startTime": TIME, "updatedTime": TIME, "cause": "trained", "since": TIME, "seconds": {"trained": 0.5}},
     "failure": {"pod": "p", "exitCode": 1},
 }  # fmt: skip
-SOME = ("attempt", "startTime", "acceptedTemplates")
+SOME = ("attempt", "startTime", "acceptedTemplates", "goodput")
 
 
 def fields_of(status: dict[str, Any], *parents: str) -> Iterator[str]:

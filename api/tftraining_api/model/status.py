@@ -9,6 +9,7 @@ import msgspec
 from tftraining.launch.failure import same_failure
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.roles import CHIEF, WORKER
+from tftraining_api.model.goodput import Goodput
 from tftraining_api.model.indexes import unpack
 from tftraining_api.model.spec import Frozen, JobSpec, Storage
 
@@ -143,8 +144,8 @@ class LastFailure(Frozen, frozen=True):
 
 
 class Backup(Frozen, frozen=True):
-    """The newest backup in memory: `bytes` of one member, `seconds` for which it stopped the training. A restart
-    `resumes_at` one of resumes_at.RESUMES_AT."""
+    """The newest backup in memory: `bytes` of one member, `seconds` for which it stopped the training; all of these
+    programs did for `blocked_seconds`. A restart `resumes_at` one of resumes_at.RESUMES_AT."""
 
     step: int
     time: datetime | None = None
@@ -152,6 +153,7 @@ class Backup(Frozen, frozen=True):
     bytes: int | None = None
     seconds: float | None = None
     resumes_at: str | None = None
+    blocked_seconds: float | None = None
 
 
 class Progress(Frozen, frozen=True):
@@ -243,6 +245,7 @@ class Status(Frozen, frozen=True):
     history: History | None = None
     code: CodeStatus | None = None
     keras: Keras | None = None
+    goodput: Goodput | None = None
 
     @property
     def terminal(self) -> bool:

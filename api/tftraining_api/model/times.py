@@ -18,7 +18,7 @@ COUNTS = (
     *("desired", "active", "ready", "succeeded", "failed", "highest", "attempt", "failedAttempts"),
 )
 PARTS = (
-    *("conditions", "restarts", "sameFailure", "lastRestart", "progress", "backup", "history", "cleanup"),
+    *("conditions", "restarts", "sameFailure", "lastRestart", "progress", "backup", "history", "cleanup", "goodput"),
     *("replicas", "chief", "worker", "ps", "evaluator"),
 )
 

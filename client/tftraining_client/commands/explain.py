@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from tftraining_api.model.goodput import in_words
 from tftraining_api.model.status import MEMORY_BACKUP, LastFailure
 from tftraining_client.cluster.async_client import AsyncClient
 from tftraining_client.cluster.models import Job
@@ -36,7 +37,7 @@ def as_object(job: Job) -> dict[str, Any]:
         "job": job.name,
         "namespace": job.namespace,
         "phase": job.phase,
-        **{name: status[name] for name in ("reason", "message", "failure", "lastRestart") if name in status},
+        **{name: status[name] for name in ("reason", "message", "failure", "lastRestart", "goodput") if name in status},
         "warnings": [{"type": each.type, "message": each.message} for each in warnings(job)],
         "try": advice_for(job),
     }
@@ -50,6 +51,8 @@ def _parts(job: Job, now: datetime) -> Iterator[str]:
         yield culprit(status.failure)
     if status.last_restart is not None and not job.failed:
         yield restart_text(status.last_restart, now)
+    if status.goodput is not None and (time := in_words(status.goodput.until(now))):
+        yield f"time: {time}"
     if (backups := status.condition(MEMORY_BACKUP)) is not None:
         yield f"backups in memory: {backups.message}"
     for each in warnings(job):

@@ -1,4 +1,4 @@
-"""The summary of a run: its result, the progress, the restarts, the clean-up and the saved models. Pure."""
+"""The summary of a run: its result, the progress, where the time went, the restarts, the clean-up, the models. Pure."""
 
 import shlex
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.messages import KEPT_TRAINING, reported_resumption
+from tftraining_api.model.goodput import in_words
 from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text, which_fit
 
 SHOWN_RESTARTS = 10
@@ -36,6 +37,7 @@ def summary(name: str, result: Result, timeline: Timeline) -> list[str]:
         "trained": progress_end(timeline.progress) if result.succeeded else _trained(timeline.progress),
         "warning": alone_text(timeline.alone),
         "metrics": metrics_text(timeline.progress),
+        "time": in_words(timeline.goodput(result.seconds)),
         "restarts": _restarts(timeline),
         "backups": LINE.join(filter(None, (_backups(timeline.backup), *timeline.exactness))),
         "cleanup": result.cleanup,

@@ -8,6 +8,7 @@ from typing import Any
 
 from tftraining.launch.messages import NO_STEP_REPORTED, NO_STEP_YET, differs, earlier_run
 from tftraining_api.model import resumes_at
+from tftraining_api.model.goodput import COPIES, IN_PLACE, REPEATED, START, TRAINED
 from tftraining_client.local.status import Status
 
 PROGRESS_SECONDS = 10.0
@@ -20,7 +21,7 @@ HIDDEN_METRICS = ("epoch", "step")
 class Timeline:
     """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts, `backup`
     their last report of the backups in memory, `exactness` what they have told of where a restart resumes, `alone` the
-    members that have trained without the others."""
+    members that have trained without the others, `copying` the seconds for which copies stopped the training."""
 
     status: Status = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
@@ -31,6 +32,9 @@ class Timeline:
     alone: list[str] = field(default_factory=list)
     started_at: float | None = None
     trained_at: float | None = None
+    lost_before: float = 0.0  # of `seconds_lost`, before the gang trained for the first time
+    copying: float = 0.0
+    _blocked: float = 0.0
     _told_at: float = 0.0
     _wait_seconds: float = WAIT_SECONDS
     _shown_progress: tuple[float, int | None, str] = (0.0, None, "")
@@ -38,6 +42,10 @@ class Timeline:
     def record_status(self, status: Status, at: float) -> list[str]:
         """Take the chief's status; its news as lines."""
         before, self.status = self.status, status
+        if (blocked := (status.get("backup") or {}).get("blockedSeconds")) is not None:
+            # The sum of a round, or of a `fit`, begins at 0.
+            self.copying += blocked - self._blocked if blocked >= self._blocked else blocked
+            self._blocked = blocked
         self.progress = known_progress(self.progress, status.get("progress"))
         self.ledger = status.get("ledger") or self.ledger
         self._note_restart(status, ended=status.get("phase") == "Failed")
@@ -83,9 +91,18 @@ class Timeline:
         """The total time in which restarts stopped the gang. While a member restarts alone, the gang trains on."""
         return sum(each.get("downSeconds") or 0.0 for each in self.restarts.values() if not each.get("alone"))
 
+    def goodput(self, seconds: float) -> dict[str, float]:
+        """What the seconds of the run went to, as status.goodput has them; empty if it has not trained."""
+        if self.trained_at is None:
+            return {}
+        repeated = sum(each.get("lostSeconds") or 0.0 for each in self.restarts.values() if not each.get("alone"))
+        start = max(0.0, self.trained_at - self.lost_before)
+        lost = {START: start, IN_PLACE: self.seconds_lost, REPEATED: repeated, COPIES: self.copying}
+        return {TRAINED: max(0.0, seconds - sum(lost.values())), **lost}
+
     def _turn(self, status: Status, at: float) -> list[str]:
         if status.get("phase") == "Training" and self.trained_at is None:
-            self.trained_at = at
+            self.trained_at, self.lost_before = at, self.seconds_lost
             silent = status.get("reason") == NO_STEP_YET
             what = NO_STEP_REPORTED if silent else "training"
             earlier = earlier_run(self.progress.get("firstEpoch"), self.progress.get("firstStep"))

@@ -5,7 +5,7 @@ The metrics of the operator's own work are in tftraining_operator/cluster/intern
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 from prometheus_client import CollectorRegistry, Histogram
@@ -13,8 +13,10 @@ from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from tftraining.launch.failure import first_step, incident, restart_rules
+from tftraining_api.model.goodput import WORDS, Goodput
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, Status
+from tftraining_api.model.times import readable
 from tftraining_operator.cluster.internals import Internals
 from tftraining_operator.model.launcher_report import SOURCES
 from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
@@ -145,7 +147,18 @@ class Metrics:
             "tftraining_memory_backup_jobs", "Jobs with a backup in memory; only the leader has this metric."
         )
         backed_up.add_metric([], sum(map(_has_backup, statuses)))
-        return (jobs, backed_up)
+        seconds, now = Counter(dict.fromkeys(WORDS, 0.0)), datetime.now(UTC)
+        for status in statuses:
+            seconds.update(_goodput(status, now))
+        goodput = GaugeMetricFamily(
+            "tftraining_goodput_seconds",
+            "What the time of all jobs that exist went to, by the names of status.goodput.seconds; only the leader has "
+            "this metric.",
+            labels=["cause"],
+        )
+        for cause in WORDS:
+            goodput.add_metric([cause], seconds[cause])
+        return (jobs, backed_up, goodput)
 
     def observe(self, old: Status, new: Status, counted: Counted, now: datetime) -> None:
         """Record the restarts and recoveries that a written status adds to the one before it, as far as they can have
@@ -203,6 +216,14 @@ def _status(job: Manifest) -> Manifest:
     """The status; empty where another version, or somebody else, has written something else."""
     status = job.get("status")
     return status if isinstance(status, dict) else {}
+
+
+def _goodput(status: Manifest, now: datetime) -> dict[str, float]:
+    """The seconds of a job by cause; none of a job without an account, or with one that somebody has written."""
+    try:
+        return msgspec.convert(readable(status.get("goodput") or {}), Goodput).until(now)
+    except msgspec.ValidationError:
+        return {}
 
 
 def _has_backup(status: Manifest) -> bool:

@@ -155,7 +155,8 @@ class ReportedBackup(Frozen, frozen=True):
     """The newest backup in memory, which so many `members` hold. `reason` says why there are no more (not `on`), and
     `resumes_at_reason` why a restart does not resume at the step. `begins_anew` names what a restart does not restore;
     a `violation` is a resumed training that was found to differ. `replicas_compared` copies were equal in all
-    replicas; `replicas` says how those of another one were not, and `replicas_differ` if by more than rounding."""
+    replicas; `replicas` says how those of another one were not, and `replicas_differ` if by more than rounding. All
+    copies of the round have stopped the training for `blocked_seconds`."""
 
     step: Count | None = None
     time: Time | None = None
@@ -173,6 +174,7 @@ class ReportedBackup(Frozen, frozen=True):
     replicas: str = ""
     replicas_differ: bool = False
     replicas_compared: Count = 0
+    blocked_seconds: Seconds | None = None
 
     def backup(self) -> Backup | None:
         """The backup as a field of the status; None if there is none."""
@@ -186,6 +188,7 @@ class ReportedBackup(Frozen, frozen=True):
             bytes=self.bytes,
             seconds=seconds,
             resumes_at=self.resumes_at or None,
+            blocked_seconds=None if self.blocked_seconds is None else round(self.blocked_seconds, 3),
         )
 
     def bounded(self) -> Self:

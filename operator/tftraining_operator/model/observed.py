@@ -59,8 +59,9 @@ IMAGE_REASONS = frozenset(
 )  # fmt: skip
 
 
-# The beginnings of two messages, by which plan/messages.py recognizes them.
+# The beginnings of messages, by which plan/messages.py and plan/goodput.py recognize them.
 UNSCHEDULABLE = "cannot be scheduled: "
+QUOTA_GATE = "waiting for quota: "
 PULL_FAILED = "image pull failed"
 # Pattern of the attempt label.
 ATTEMPT = r"\d{1,9}"
@@ -526,7 +527,7 @@ def _containers(status: Manifest) -> list[tuple[str, Manifest]]:
 def _gated_message(labels: Manifest) -> str:
     """The message for a gated pod. The operator may not read Kueue's Workloads, but can name the one to look at."""
     more = f", see kubectl describe workload {group}" if (group := labels.get(QUEUE_GROUP)) else ""
-    return f"waiting for quota: scheduling gated{more}"
+    return f"{QUOTA_GATE}scheduling gated{more}"
 
 
 def _waiting_reason(container: Manifest) -> str:

@@ -22,6 +22,7 @@ from tftraining_operator.plan.deadlines import admitted_since, check_deadlines
 from tftraining_operator.plan.end import reject_spec
 from tftraining_operator.plan.evaluator import replace_evaluator
 from tftraining_operator.plan.gang import accepted_templates, answered_request, attempt_of
+from tftraining_operator.plan.goodput import with_goodput
 from tftraining_operator.plan.interrupted_deletions import finish_deletions
 from tftraining_operator.plan.keras import decide_keras
 from tftraining_operator.plan.kueue_pods import fail_held_pods
@@ -214,7 +215,7 @@ def plan(
                 draft = stage.run(context, draft)
     if draft.step.delete_job:
         return draft.step
-    status = with_ready_and_stalled(draft.status, now)
+    status = with_goodput(job, with_ready_and_stalled(draft.status, now), draft.report, now)
     return draft.with_fields(status=status).with_requeue(context.node_check_at).step
 
 

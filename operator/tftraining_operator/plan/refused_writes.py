@@ -32,7 +32,7 @@ KEY_GONE = "was deleted while launchers with its key run"
 SOON = timedelta(seconds=2)
 _WAS_REFUSED = " was refused: "
 # The API server's message about an exceeded quota, and the part of it that changes with the use by others.
-_QUOTA = "exceeded quota: "
+EXCEEDED_QUOTA = "exceeded quota: "
 _USED = re.compile(r", used: .*?(?=, limited: )")
 
 
@@ -66,12 +66,12 @@ def _unused(message: str) -> str:
 
 def is_by_quota(refusal: Refusal) -> bool:
     """Whether a quota has refused the pod of a replica."""
-    return asked_for_a_pod(refusal) and _QUOTA in refusal.message
+    return asked_for_a_pod(refusal) and EXCEEDED_QUOTA in refusal.message
 
 
 def only_one(refusal: Refusal | None) -> bool:
     """Whether one pod is enough to see whether others would be accepted: a quota or a policy treats all pods alike."""
-    return asked_for_a_pod(refusal) and (_QUOTA in refusal.message or is_denial(refusal.message))
+    return asked_for_a_pod(refusal) and (EXCEEDED_QUOTA in refusal.message or is_denial(refusal.message))
 
 
 def in_words(refusal: Refusal) -> str:

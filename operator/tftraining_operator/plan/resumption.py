@@ -17,6 +17,7 @@ from tftraining_api.model.status import LastRestart, Progress, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedProgress
 from tftraining_operator.plan.context import Context, Draft
+from tftraining_operator.plan.goodput import with_repeated
 from tftraining_operator.plan.launcher_report import other_fit
 from tftraining_operator.plan.messages import resumed, resumption, with_resumed
 from tftraining_operator.plan.step import Event
@@ -49,6 +50,7 @@ def _after_suspension(status: Status, before: Progress | None, began: ReportedPr
     record, told = _at(LastRestart(time=now), began), status.condition("Resumed")
     if before is not None and before.updated_time and status.start_time and before.updated_time < status.start_time:
         record = _with_lost(record, before, began)
+        status = with_repeated(status, record.lost_seconds)
     elif told is not None and told.message.startswith(resumption(record) + AFTER_SUSPENSION):
         return status
     return with_resumed(status, record, now, AFTER_SUSPENSION)

@@ -49,11 +49,11 @@ def _turn(training: int) -> timedelta:
 
 def is_written(old: Status, new: Status, dropped: frozenset[Path] = frozenset()) -> bool:
     """Whether there is nothing to write, not counting the `dropped` fields. The history is written with the progress
-    and never alone; the last answered request for a restart, which the pods tell, with anything else, and so is the
-    Keras of a job that an earlier version has begun."""
+    and never alone, the account of the time with anything else; the last answered request for a restart, which the pods
+    tell, too, and so is the Keras of a job that an earlier version has begun."""
     restarts = msgspec.structs.replace(new.restarts, restarted_at=old.restarts.restarted_at)
     keras = old.keras if old.replicas and new.keras == LEGACY else new.keras
-    new = msgspec.structs.replace(new, history=old.history, restarts=restarts, keras=keras)
+    new = msgspec.structs.replace(new, history=old.history, goodput=old.goodput, restarts=restarts, keras=keras)
     return new == old or (bool(dropped) and _without(dump_status(new), dropped) == _without(dump_status(old), dropped))
 
 
@@ -110,7 +110,7 @@ def can_wait(old: Status, new: Status) -> bool:
 
 def _only_counts(old: Status, new: Status) -> bool:
     """Whether only numbers changed: these may wait, so that 200 pods do not cost 200 writes."""
-    waiting = ("replicas", "ready", "message", "reason", "progress", "accepted_templates", "history")
+    waiting = ("replicas", "ready", "message", "reason", "progress", "accepted_templates", "history", "goodput")
     numbers = {name: getattr(old, name) for name in waiting}
     values = [(each.type, each.status) for each in old.conditions]
     return values == [(each.type, each.status) for each in new.conditions] and (

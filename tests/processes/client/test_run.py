@@ -26,10 +26,11 @@ def test_the_road_to_the_end(tmp_path: Path) -> None:
     assert re.search(r"^tftj     \| digits: 2 replicas on this machine, ", log)
     for line in ("worker-0 | begins after epoch 0", "worker-1 | begins after epoch 0"):
         assert line in log.splitlines()
-    head, trained, metrics, *rest, curves = log.splitlines()[-8:]
+    head, trained, metrics, time, *rest, curves = log.splitlines()[-9:]
     assert re.fullmatch(r"digits: Succeeded in \d+\.\d s", head)
     assert re.fullmatch(r"  trained   epoch \d of 3, step \d+", trained)  # as it was seen last, on a busy machine
     assert re.fullmatch(r"  metrics   accuracy \d\.\d+, loss \d\.\d+", metrics)
+    assert re.fullmatch(r"  time      \d+\.\d % of \d+\.\d s trained; start \d+\.\d s", time)
     assert rest == [
         "  restarts  none",
         "  cleanup   1 temporary save directory removed",
@@ -70,6 +71,10 @@ def test_a_kill_costs_the_epoch_that_it_hits(tmp_path: Path, member: str) -> Non
     assert re.search(
         rf"restarts  1, \d\.\d s without training\n +{member} was killed \(SIGKILL\), resumed from epoch 2,", log
     )
+    (row,) = (line for line in log.splitlines() if line.startswith("  time "))
+    lost = dict(re.findall(r"(start|restarts in place|steps done again) (\d+\.\d) s", row))
+    share, total = map(float, re.findall(r"(\d+\.\d) % of (\d+\.\d) s trained", row)[0])
+    assert len(lost) == 3 and total * (1 - share / 100) == pytest.approx(sum(map(float, lost.values())), abs=0.3)
 
 
 def test_with_min_replicas_a_worker_whose_launcher_is_back_in_time_is_waited_for(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from tests.support.crd import definition
+from tftraining_api.model.goodput import WORDS
 from tftraining_api.model.spec import JobSpec
 from tftraining_api.model.status import Status
 
@@ -41,7 +42,7 @@ def compared(kind: type, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the fields of the type and of the definition below `path`, without what the type leaves unparsed."""
     (schema,), named = msgspec.json.schema_components([kind])
     typed = dict(of_type(schema, named, path))
-    unparsed = ("template.", "volume.", "status.replicas.")
+    unparsed = ("template.", "volume.", "status.replicas.", "goodput.seconds.")
     defined = {key: value for key, value in of_crd(ROOT[path], path) if not any(part in key for part in unparsed)}
     return typed, defined
 
@@ -63,6 +64,10 @@ def test_the_same_defaults() -> None:
 def plain(default: Any) -> Any:
     """Return a default such that tuples are lists, and a list that is empty is none at all."""
     return (list(default) or None) if isinstance(default, list | tuple) else default
+
+
+def test_the_causes_of_goodput() -> None:
+    assert list(ROOT["status"]["properties"]["goodput"]["properties"]["seconds"]["properties"]) == list(WORDS)
 
 
 def test_the_counts_of_each_role() -> None:

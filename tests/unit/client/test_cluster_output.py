@@ -11,7 +11,7 @@ from tests.support.client.cluster_objects import NOW, a_job, a_pod, an_event
 from tftraining_client.cluster.models import LogLine
 from tftraining_client.cluster.snapshot import Snapshot, sorted_pods
 from tftraining_client.commands.advice import ADVICE
-from tftraining_client.commands.explain import explanation
+from tftraining_client.commands.explain import as_object, explanation
 from tftraining_client.commands.listing import job_table
 from tftraining_client.commands.logs import Prefixes
 from tftraining_client.commands.next_commands import next_commands
@@ -211,6 +211,19 @@ def test_a_job_that_the_operator_cannot_move_is_not_told_to_go_on_by_itself(at: 
     told["message"] = "it was refused"
     job = a_job(phase=at[0], reason=at[1], message="worker-1 failed", conditions=[told])
     assert explanation(job, NOW)[-1].startswith(f"try: {ADVICE[reason]}")
+
+
+def test_it_is_explained_where_the_time_went_up_to_now() -> None:
+    goodput = {
+        "startTime": "2026-01-02T03:00:00Z",
+        "updatedTime": "2026-01-02T03:50:00Z",
+        "cause": "trained",
+        "since": "2026-01-02T03:40:00Z",
+        "seconds": {"start": 36.0, "trained": 2964.0},
+    }
+    job = a_job(goodput=goodput, lastRestart=None)
+    assert explanation(job, NOW)[1] == "time: 99.0 % of 60 min trained; start 36.0 s"
+    assert as_object(job)["goodput"] == goodput
 
 
 def test_it_is_explained_where_a_restart_resumes_and_what_is_not_the_same_then() -> None:

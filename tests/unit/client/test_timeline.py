@@ -108,12 +108,30 @@ def test_the_summary_of_a_success() -> None:
         "digits: Succeeded in 41.2 s",
         "  trained   epoch 10 of 10, step 700",
         "  metrics   accuracy 0.9100, loss 0.2500",
+        "  time      97.4 % of 41.2 s trained; restarts in place 1.1 s",
         "  restarts  1, 1.1 s without training\n"
         "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s lost, 30 steps done again",
         "  cleanup   1 removed",
         "  model     /w/model",
         "  directory /w",
     ]
+
+
+def test_the_summary_says_where_the_time_went() -> None:
+    timeline, early = Timeline(), {**RESUMED, "time": "2026-01-01T00:00:01Z", "downSeconds": 2.0}
+    told: list[tuple[float, dict[str, Any]]] = [
+        (5.0, {"lastRestart": early, "backup": None}),  # a restart before the first step is a part of the start
+        (20.0, {"lastRestart": early, "backup": {"blockedSeconds": 0.5}}),
+        (40.0, {"lastRestart": early, "backup": {"blockedSeconds": 1.5}}),
+        (41.0, {"lastRestart": {**RESUMED, "lostSeconds": 3.0}, "backup": {"blockedSeconds": None}, "number": 3}),
+        (60.0, {"lastRestart": {**RESUMED, "lostSeconds": 3.0}, "backup": {"blockedSeconds": 0.75}, "number": 3}),
+    ]
+    for at, fields in told:
+        timeline.record_status(status("Training", fields.pop("number", 2), **fields), at)
+    assert timeline.goodput(100.0) == pytest.approx(
+        {"start": 3.0, "inPlace": 3.08, "repeated": 3.0, "copies": 2.25, "trained": 88.67}
+    )
+    assert Timeline().goodput(100.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -286,7 +304,7 @@ def test_the_failure_that_ends_the_job_is_no_restart(seen: str) -> None:
         words = {"verdict": "Failed", "message": BUDGET, "lastRestart": FATAL, "ledger": ledger}
         timeline.record_result(words)
     told = summary("digits", Result(False, 2.0, "MaxRestartsExceeded", BUDGET), timeline)
-    assert told[1] == (
+    assert told[2] == (
         "  restarts  1, 1.1 s without training\n"
         "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s lost, 30 steps done again"
     )
@@ -302,9 +320,9 @@ def test_a_job_that_fails_while_it_waits_for_a_restart_tells_of_that() -> None:
 def test_restarts_that_nobody_saw_are_counted() -> None:
     timeline = Timeline()
     timeline.record_status(status("Training", 9, lastRestart=RESUMED, ledger={"inPlace": 8}), 1.0)
-    assert summary("digits", Result(True, 1.0), timeline)[1].startswith("  restarts  8, ")
+    assert summary("digits", Result(True, 1.0), timeline)[2].startswith("  restarts  8, ")
     timeline.record_result({"verdict": "Failed", "ledger": {"inPlace": 9}})
-    assert summary("digits", Result(False, 1.0), timeline)[1].startswith("  restarts  9, ")
+    assert summary("digits", Result(False, 1.0), timeline)[2].startswith("  restarts  9, ")
 
 
 @pytest.mark.parametrize(

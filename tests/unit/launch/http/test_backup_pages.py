@@ -23,6 +23,7 @@ UNTOLD: dict[str, Any] = {
     "violations": 0,
     "beginsAnew": [],
     "lastStep": None,
+    "blockedSeconds": None,
 }
 UNCOMPARED = {"replicasCompared": 0, "replicasDiffer": False, "replicas": ""}
 UNTOLD |= UNCOMPARED
@@ -44,7 +45,8 @@ def last(chief: Coordinator, *fields: str) -> tuple[Any, ...]:
 def test_the_newest_copy_that_all_members_hold_is_reported() -> None:
     chief = start_gang_with_copies("worker-0", "worker-1")
     make_steps(chief, 9.0, 100, report(96))
-    chief.handle_frame("worker-0", {**heartbeat(1, 9.1, step=112), "backup": report(112)}, 9.1)
+    newer = {**report(112), "blockedSeconds": 0.25}
+    chief.handle_frame("worker-0", {**heartbeat(1, 9.1, step=112), "backup": newer}, 9.1)
     assert backup(chief) == {
         "step": 96,
         "time": "1970-01-01T00:18:16.000Z",
@@ -55,6 +57,7 @@ def test_the_newest_copy_that_all_members_hold_is_reported() -> None:
         "on": True,
         "reason": "",
         **UNTOLD,
+        "blockedSeconds": 0.25,
     }
 
 
@@ -64,7 +67,7 @@ def test_where_a_restart_resumes_is_reported_with_all_that_is_not_the_same_then(
     for name, violation in (("worker-0", ""), ("worker-1", "152 steps of 300")):
         own = {**report(), **told, "violation": violation, "beginsAnew": ["MyStop"]}
         chief.handle_frame(name, {**heartbeat(1, 9.0), "backup": own}, 9.0)
-    found = {name: backup(chief)[name] for name in UNTOLD.keys() - UNCOMPARED.keys() - {"lastStep"}}
+    found = {name: backup(chief)[name] for name in UNTOLD.keys() - UNCOMPARED.keys() - {"lastStep", "blockedSeconds"}}
     assert found == {**told, "violation": "152 steps of 300", "violations": 1, "beginsAnew": ["MyStop"]}
 
 

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from tftraining_api.model.goodput import WORDS
 from tftraining_api.model.status import LastRestart, Restarts, Status
 from tftraining_operator.cluster.metrics import MOST_RESTARTS, STEPS_PER_SECOND, Counted, Metrics
 
@@ -79,3 +81,21 @@ def test_what_a_launcher_reports_is_counted_as_far_as_it_can_have_happened() -> 
     metrics.observe(Status(), new, Counted.since(NOW), NOW + timedelta(days=30))
     total = {each.name: each.value for family in metrics.registry.collect() for each in family.samples if each.value}
     assert total["tftraining_restarts_total"] - 2 * 11 == MOST_RESTARTS
+
+
+def test_the_time_of_all_jobs_is_added_up_and_goes_on_between_the_writes() -> None:
+    ago = (datetime.now(UTC) - timedelta(seconds=100)).isoformat()
+    jobs: list[dict[str, Any]] = [
+        {},
+        {"status": {"goodput": {"seconds": {"trained": 50.0, "start": 7}}}},  # has ended
+        {"status": {"goodput": {"updatedTime": ago, "cause": "queue", "seconds": {"start": 3.0}}}},
+        {"status": {"goodput": {"updatedTime": "0000-01-01T00:00:00+99:00", "seconds": {"start": "nonsense"}}}},
+        {"status": {"goodput": "nonsense"}},
+    ]
+    families = Metrics(lambda: jobs, Counter()).registry.collect()
+    samples = [each for family in families for each in family.samples if each.name == "tftraining_goodput_seconds"]
+    values = {each.labels["cause"]: each.value for each in samples}
+    assert values.pop("queue") == pytest.approx(100, abs=30)
+    assert values == dict.fromkeys(values, 0) | {"trained": 50, "start": 10} and len(values) == len(WORDS) - 1
+    standby = Metrics(lambda: jobs, Counter(), leading=lambda: False).registry.collect()
+    assert not [each for each in standby if each.name == "tftraining_goodput_seconds"]

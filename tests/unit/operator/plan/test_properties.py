@@ -18,8 +18,10 @@ from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launch
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.indexes import unpack
+from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import QUEUE_GROUP, member_of
 from tftraining_operator.model.observed import owned_by
+from tftraining_operator.plan.goodput import CAUSES_OF
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "20"))
 PROFILE = settings(derandomize=True, database=None, max_examples=EXAMPLES, stateful_step_count=30)
@@ -404,6 +406,16 @@ class Life(RuleBasedStateMachine):
             assert restarts.counted <= self.faults
             assert restarts.disruptions <= self.blows + self.failures
 
+    @invariant()
+    def the_time_is_accounted_for(self) -> None:
+        if hasattr(self, "cluster") and (goodput := self.cluster.status.goodput) is not None:
+            assert goodput.start_time == parse_job(self.cluster.api.job).created
+            assert goodput.updated_time is not None and min(goodput.seconds.values()) >= 0
+            assert (
+                abs(sum(goodput.seconds.values()) - (goodput.updated_time - goodput.start_time).total_seconds()) < 0.1
+            )
+            assert goodput.cause in CAUSES_OF.get(self.cluster.status.phase, (None,))
+
     # --- the end
 
     def teardown(self) -> None:
@@ -708,7 +720,12 @@ def weather(life: Life, job: JobBuilder, storms: list[Storm]) -> None:
     for name, fields in storms:
         getattr(life, name)(**fields)
         life.cluster.run_timers()
-        for held in ("what_is_done_is_done", "the_budget_is_never_exceeded", "everything_counts_once"):
+        for held in (
+            "what_is_done_is_done",
+            "the_budget_is_never_exceeded",
+            "everything_counts_once",
+            "the_time_is_accounted_for",
+        ):
             getattr(life, held)()
     life.teardown()
 

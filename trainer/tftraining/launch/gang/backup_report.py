@@ -29,7 +29,8 @@ class BackupReport:
     1970; `seconds` is how long the copy has blocked the training. A restart `resumes_at` one of RESUMES_AT, "" if that
     is unknown; `begins_anew` names what it does not restore. `violation` says how the resumed training was found to
     differ from the undisturbed one. `last_step` is that of the last copy, once the copies have ended. `digests` and
-    `summary` are for the comparison of the replicas.
+    `summary` are for the comparison of the replicas. All copies of this round have blocked the training for
+    `blocked_seconds`.
     """
 
     on: bool
@@ -50,6 +51,7 @@ class BackupReport:
     last_step: int | None
     digests: Mapping[int, tuple[str, ...]]
     summary: ReplicaSummary | None
+    blocked_seconds: float | None
 
     @property
     def newest(self) -> int | None:
@@ -82,6 +84,7 @@ def from_frame(told: object) -> BackupReport | None:
         last_step=_count(told.get("lastStep")),
         digests=digests_of(told.get("digests")),
         summary=summary_of(told.get("summary")),
+        blocked_seconds=_number(told.get("blockedSeconds")),
     )
 
 

@@ -22,7 +22,8 @@ class Summary:
     no copies, or why a restart resumes only at an epoch. A restart `resumes_at` one of RESUMES_AT, for which
     `resumes_at_reason` has the cause; `begins_anew` names what it does not restore. `violation` says how a resumed
     training of this job was found to differ from the undisturbed one, in so many rounds (`violations`). `last_step` is
-    that of the last copy, once the copies have ended.
+    that of the last copy, once the copies have ended. All copies of the round have blocked the training for
+    `blocked_seconds`.
     """
 
     on: bool
@@ -39,6 +40,7 @@ class Summary:
     violations: int = 0
     begins_anew: tuple[str, ...] = ()
     last_step: int | None = None
+    blocked_seconds: float | None = None
 
     def with_copy_of(self, other: Summary) -> Summary:
         """The same with the copy of `other`."""
@@ -73,6 +75,7 @@ def _with_resumption(summary: Summary, reports: Collection[BackupReport]) -> Sum
         violations=int(bool(violation_of(reports))),
         begins_anew=next((report.begins_anew for report in reports if report.begins_anew), ()),
         last_step=min((report.last_step for report in reports if report.last_step is not None), default=None),
+        blocked_seconds=max((each for report in reports if (each := report.blocked_seconds) is not None), default=None),
     )
 
 

@@ -102,6 +102,7 @@ def _backup(coordinator: Coordinator) -> dict[str, Any] | None:
         "beginsAnew": list(found.begins_anew),
         "lastStep": found.last_step,
         **_replicas(coordinator.replicas),
+        "blockedSeconds": found.blocked_seconds,
     }
 
 
