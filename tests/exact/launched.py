@@ -73,7 +73,7 @@ class Gang(LocalGang):
         if time.monotonic() < self._looked_at + LOOK_SECONDS:
             return
         self._looked_at, backup = time.monotonic(), self.status().get("backup") or {}
-        self.compared = backup.get("replicasCompared", 0)
+        self.compared = max(self.compared, backup.get("replicasCompared", 0))
         self.differ = self.differ or backup.get("replicas", "")
 
     def _start_again(self, name: str, memory: Path) -> None:
