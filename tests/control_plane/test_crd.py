@@ -67,6 +67,7 @@ def test_defaults(control_plane: ControlPlane) -> None:
             "mode": "InPlace",
             "maxRestarts": 10,
             "sameFailureLimit": 3,
+            "sameMemberLimit": 3,
             "budgetReset": "OnProgress",
             "rules": [],
         },

@@ -11,7 +11,9 @@ import pytest
 
 from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
 from tests.support.control_plane.jobs import JOBS, NewJob, TrainingJob, wait_until
+from tests.support.control_plane.nodes import Node
 from tests.support.control_plane.operator_process import OperatorProcess
+from tftraining_api.manifests.node_affinity import PREFERRED
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
 LIMITED = {"spec__template__spec__containers__0__resources": {"limits": {"memory": "2Gi"}}}
@@ -140,6 +142,41 @@ def test_a_launcher_that_leaves_its_pod_for_a_new_one_gets_it_alone_and_without_
     assert "disruptions" not in status["restarts"] and "podFailures" not in status["restarts"]
     assert status["lastRestart"].items() >= {"pod": "job-worker-1", "reason": "UncleanContainer"}.items()
     wait_until(lambda: ("Normal", "UncleanContainer") in [event[:2] for event in job.events()], "the event")
+
+
+def test_a_member_that_fails_again_and_again_gets_a_pod_that_avoids_its_node(
+    new_job: NewJob, operator: OperatorProcess, launcher: ChiefLauncher, node: Node
+) -> None:
+    """The API server takes the term, one for all nodes, beside the user's own; the launchers have counted."""
+    own = {"weight": 1, "preference": {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}}
+    job = new_job(**IN_PLACE, spec__template__spec__affinity={"nodeAffinity": {PREFERRED: [own]}})
+    job.wait_for_pods(attempt=1)
+    job.bind_pod("job-worker-1", node.name)
+    old = {name: pod["metadata"]["uid"] for name, pod in train(job, launcher).items()}
+    words, fields = "worker-1 failed 3 times in a row, and no other member", []
+    for number, sick in enumerate((node.name, "node-1"), 1):
+        told = {"verdict": "", "reason": "NodeSuspected", "message": words, "member": "worker-1"}
+        head = json.dumps({**told, "ledger": {"processFailures": 3 * number}})
+        job.fail_pod("job-worker-1", 143, f"tftraining/1 {head}\n")
+        wait_until(lambda: uids(job).get("job-worker-1") not in (None, old["job-worker-1"]), "the new pod", 30)
+        pods = job.pods()
+        fields.append({"key": "metadata.name", "operator": "NotIn", "values": [sick]})
+        term = {"weight": 100, "preference": {"matchFields": fields}}
+        assert pods["job-worker-1"]["spec"]["affinity"]["nodeAffinity"] == {PREFERRED: [own, term]}
+        assert pods["job-worker-0"]["metadata"]["uid"] == old["job-worker-0"]
+        old["job-worker-1"] = pods["job-worker-1"]["metadata"]["uid"]
+        job.bind_pod("job-worker-1", "node-1")
+        job.run_pod("job-worker-1")
+        job.wait_for("Running", ready="2/2")
+    status = (
+        wait_until(lambda: job.status() if "usedBy" in job.status()["avoidedNodes"][1] else None, "it is told") or {}
+    )
+    assert [(each["name"], each["replica"], each["why"]) for each in status["avoidedNodes"]] == [
+        (node.name, "worker-1", words), ("node-1", "worker-1", words)
+    ]  # fmt: skip
+    assert status["restarts"].items() >= {"counted": 6, "recreated": 2}.items()
+    assert any(event[:2] == ("Normal", "NodeSuspected") for event in job.events())
+    wait_until(lambda: any(event[:2] == ("Warning", "AvoidedNodeUsed") for event in job.events()), "the event")
 
 
 def test_backups_in_memory_are_told_until_a_container_is_oom_killed(

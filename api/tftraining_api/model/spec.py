@@ -113,6 +113,7 @@ class RestartPolicy(Frozen, frozen=True):
     scope: Literal["Job", "Pod"] | None = None
     max_restarts: int = DEFAULT.max_restarts
     same_failure_limit: int = DEFAULT.same_failure_limit
+    same_member_limit: int = DEFAULT.same_member_limit
     budget_reset: Literal["OnProgress", "Never"] = DEFAULT.budget_reset
     rules: tuple[RestartRule, ...] = ()
 

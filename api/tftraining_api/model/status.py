@@ -8,6 +8,7 @@ import msgspec
 
 from tftraining.launch.failure import same_failure
 from tftraining.launch.failure.restart_budget import Ledger
+from tftraining.launch.failure.same_member import NO_ROW, SameMember
 from tftraining.launch.roles import CHIEF, WORKER
 from tftraining_api.model.goodput import Goodput
 from tftraining_api.model.indexes import unpack
@@ -72,6 +73,13 @@ class FailuresInARow(Frozen, frozen=True):
     since: datetime
 
 
+class MemberFailures(Frozen, frozen=True):
+    """The member that failed last, and how many times in a row, while the others were well."""
+
+    member: str
+    count: int
+
+
 class Restarts(Frozen, frozen=True):
     """The restarts so far. The fields from `budget_used` on are for the budget and the back-off: `pod_failures` is the
     part of `counted` that no launcher can count; `epoch` and `checkpoint` are those at the last restart, to measure
@@ -87,6 +95,7 @@ class Restarts(Frozen, frozen=True):
     epoch: int | None = None
     checkpoint: int | None = None
     same_failure: FailuresInARow | None = None
+    same_member: MemberFailures | None = None
     restarted_at: str | None = None
 
     @property
@@ -96,11 +105,13 @@ class Restarts(Frozen, frozen=True):
         if row is not None:
             same = same_failure.SameFailure(row.key, row.count, int(row.since.timestamp()))
         programs, refilled_at = self.counted - self.pod_failures, self.counted - self.budget_used
-        return Ledger(self.in_place, programs, self.pod_failures, refilled_at, self.without_progress, same=same)
+        counts = (self.in_place, programs, self.pod_failures, refilled_at, self.without_progress)
+        member = SameMember(self.same_member.member, self.same_member.count) if self.same_member else NO_ROW
+        return Ledger(*counts, same=same, same_member=member)
 
     def with_ledger(self, ledger: Ledger) -> Self:
         """The same with these charges."""
-        row = ledger.same
+        row, member = ledger.same, ledger.same_member
         since = datetime.fromtimestamp(row.since, UTC)
         return msgspec.structs.replace(
             self,
@@ -110,6 +121,7 @@ class Restarts(Frozen, frozen=True):
             without_progress=ledger.without_progress,
             pod_failures=ledger.pod_failures,
             same_failure=FailuresInARow(key=row.key, count=row.count, since=since) if row.count else None,
+            same_member=MemberFailures(member.member, member.count) if member.count else None,
         )
 
 
@@ -206,6 +218,17 @@ class Cleanup(Frozen, frozen=True):
     storage: Storage | None = None
 
 
+class AvoidedNode(Frozen, frozen=True):
+    """A node that new pods avoid `until` that time, if another has room: the `replica` failed there, `why` in words.
+    `used_by` is a replica whose pod was scheduled there since."""
+
+    name: str
+    until: datetime
+    replica: str = ""
+    why: str = ""
+    used_by: str | None = None
+
+
 class CodeStatus(Frozen, frozen=True):
     """The program that the pods unpack."""
 
@@ -236,6 +259,7 @@ class Status(Frozen, frozen=True):
     restarts: Restarts = Restarts()
     replaced: dict[str, str] = msgspec.field(default_factory=dict)
     successors: dict[str, int] = msgspec.field(default_factory=dict)
+    avoided_nodes: tuple[AvoidedNode, ...] = ()
     accepted_templates: dict[str, str] = msgspec.field(default_factory=dict)
     last_restart: LastRestart | None = None
     progress: Progress | None = None

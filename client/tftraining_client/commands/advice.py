@@ -105,6 +105,7 @@ ADVICE = {
     "ResumedTrainingDiffers": "wait: the training resumes from its storage, free of charge; report the message",
     "PodDeleted": WAIT,
     "UncleanContainer": "wait: the pod is made anew; a command that cannot run twice in a container recurs",
+    "NodeSuspected": "wait: the pod is made anew, on another node if one has room; check the node",
     "NodeLost": "repair or remove the node (`kubectl delete node`); the pod is created on another one",
     "KeyLost": "do not delete the job's Secret; the gang resumes in new pods",
     "Starting": "wait: the pods exist and do not train yet",

@@ -11,7 +11,9 @@ from tftraining_client.cluster.models import Job
 from tftraining_client.commands.advice import advice_for, warnings
 from tftraining_client.commands.next_commands import next_commands
 from tftraining_client.commands.output import hint, print_raw, say
-from tftraining_client.commands.restart_text import restart_text
+from tftraining_client.commands.restart_text import avoided_text, restart_text
+
+TOLD = ("reason", "message", "failure", "lastRestart", "avoidedNodes", "goodput")
 
 
 async def explain(client: AsyncClient, name: str, output: str | None) -> int:
@@ -37,7 +39,7 @@ def as_object(job: Job) -> dict[str, Any]:
         "job": job.name,
         "namespace": job.namespace,
         "phase": job.phase,
-        **{name: status[name] for name in ("reason", "message", "failure", "lastRestart", "goodput") if name in status},
+        **{name: status[name] for name in TOLD if name in status},
         "warnings": [{"type": each.type, "message": each.message} for each in warnings(job)],
         "try": advice_for(job),
     }
@@ -53,6 +55,7 @@ def _parts(job: Job, now: datetime) -> Iterator[str]:
         yield restart_text(status.last_restart, now)
     if status.goodput is not None and (time := in_words(status.goodput.until(now))):
         yield f"time: {time}"
+    yield from avoided_text(status, now)
     if (backups := status.condition(MEMORY_BACKUP)) is not None:
         yield f"backups in memory: {backups.message}"
     for each in warnings(job):

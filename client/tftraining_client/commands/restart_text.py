@@ -1,15 +1,25 @@
-"""The last restart of a job in words. Pure."""
+"""The last restart of a job, and the nodes that it avoids, in words. Pure."""
 
 from datetime import datetime
 
 from tftraining.launch.messages import KEPT_TRAINING, resumption
-from tftraining_api.model.status import LastRestart
+from tftraining_api.model.status import LastRestart, Status
 from tftraining_client.commands.output import age
 
 
 def restart_text(restart: LastRestart, now: datetime) -> str:
     """`last restart 3m ago: worker-1 ValueError: boom, resumed from epoch 2, 3.1 s without training, 9 steps lost`."""
     return f"last restart {age(restart.time, now)} ago: {restart_details(restart)}"
+
+
+def avoided_text(status: Status, now: datetime) -> list[str]:
+    """For each node that new pods avoid: `avoids node-a for 23h: worker-1 failed 3 times in a row, and no other`."""
+    return [
+        f"avoids {each.name} for {age(now, each.until)}: {each.why}"
+        + (f"; {each.used_by} runs there all the same" if each.used_by else "")
+        for each in status.avoided_nodes
+        if each.until > now
+    ]
 
 
 def restart_details(restart: LastRestart) -> str:

@@ -14,7 +14,7 @@ from rich.tree import Tree
 from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.snapshot import Snapshot
 from tftraining_client.commands.output import PHASES, age
-from tftraining_client.commands.restart_text import restart_text
+from tftraining_client.commands.restart_text import avoided_text, restart_text
 from tftraining_client.local.display import BAR, fraction
 from tftraining_client.local.timeline import ended_early, progress_text
 from tftraining_client.visible import visible
@@ -49,6 +49,8 @@ def status_tree(snapshot: Snapshot, now: datetime, wide: bool = False) -> Render
         _add_role(tree, job, role, [pod for pod in snapshot.pods if pod.role == role], now, wide)
     if job.status.last_restart is not None:
         tree.add(Text(restart_text(job.status.last_restart, now), style="yellow"))
+    for line in avoided_text(job.status, now):
+        tree.add(Text(line, style="yellow"))
     if snapshot.events:
         branch = tree.add(Text("events"))
         for event in snapshot.events[0 if wide else -SHOWN_EVENTS :]:

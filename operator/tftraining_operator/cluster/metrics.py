@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client import Counter as Total
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from tftraining.launch.failure import first_step, incident, restart_rules
+from tftraining.launch.failure import incident, restart_rules, same_member
 from tftraining_api.model.goodput import WORDS, Goodput
 from tftraining_api.model.spec import Manifest
 from tftraining_api.model.status import REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, Status
@@ -39,7 +39,7 @@ JOB_REASONS = (
     node_loss.REASON,
     auxiliary_objects.KEY_LOST,
     RESUMED_TRAINING_DIFFERS,
-    first_step.UNCLEAN,
+    *same_member.NEW_POD,
 )
 # Reasons come from users' pods, and each label value is a permanent time series: unknown reasons share OTHER_REASON.
 KNOWN_REASONS = frozenset((*JOB_REASONS, *POD_REASONS, *DISRUPTION_REASONS, *NODE_REBOOT_REASONS))

@@ -52,8 +52,15 @@ class ReportedSameFailure(Frozen, frozen=True):
     since: Annotated[int, msgspec.Meta(ge=0, le=2**37)]
 
 
+class ReportedSameMember(Frozen, frozen=True):
+    """The member that failed last, and how often in a row."""
+
+    member: Member
+    count: Tally
+
+
 class ReportedLedger(Frozen, frozen=True):
-    """The launchers' count of restarts and their charges. All fields but the last two only rise."""
+    """The launchers' count of restarts and their charges. All fields but the last three only rise."""
 
     in_place: Tally = 0
     process_failures: Tally = 0
@@ -61,6 +68,7 @@ class ReportedLedger(Frozen, frozen=True):
     refilled_at: Tally = 0
     without_progress: Tally = 0
     same_failure: ReportedSameFailure | None = None
+    same_member: ReportedSameMember | None = None
 
     def ledger(self) -> Ledger:
         """The counts as launchers and operator merge them."""

@@ -23,6 +23,7 @@ The files, in the order in which to read them
     node_loss                     pods on lost nodes
     incident                      what went wrong, and whose fault it was
     restart, restart_policy       spec.restartPolicy: new pods, rules, budget, back-off
+    avoided_nodes                 status.avoidedNodes: where one member fails again and again
     restart_request               the annotation that asks for a restart
     keras                         which Keras the programs get, before the first pod
     assemble                      the pods that are missing, and how far the gang is

@@ -22,6 +22,7 @@ from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Refusal
 from tftraining_operator.plan import messages
 from tftraining_operator.plan.auxiliary_objects import with_secret
+from tftraining_operator.plan.avoided_nodes import avoided_now
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.gang import count
 from tftraining_operator.plan.launcher_report import restart_record
@@ -45,7 +46,8 @@ def assemble(context: Context, draft: Draft) -> Draft:
     status = _describe(context, draft)
     wait = _wait_until(context, draft)
     wanted = _wanted(context, draft, wait)
-    named = msgspec.structs.replace(status, successors=gang.successors)
+    avoided = avoided_now(context, status)
+    named = msgspec.structs.replace(status, successors=gang.successors, avoided_nodes=avoided)
     draft = draft.with_fields(
         status=status,
         create_service=None if observed.service or wait or observed.leftovers else service(context.job, context.spec),

@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from tftraining.launch.failure import incident as reasons
 from tftraining.launch.failure.cause import is_noise
 from tftraining.launch.failure.exception import exception_of
-from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.restart_rules import RESTART, Decision
 from tftraining.launch.failure.same_failure import counts_as_same_failure
+from tftraining.launch.failure.same_member import NEW_POD
 from tftraining.launch.messages import signal_name
 from tftraining_api.model.names import Replica, pod_name
 from tftraining_api.model.spec import Frozen
@@ -126,9 +126,9 @@ def _has_result(pod: Pod) -> bool:
 
 def _failure(pod: Pod) -> Incident:
     result = pod.exit.result if pod.exit else None
-    if result is not None and result.reason == UNCLEAN:
+    if result is not None and result.reason in NEW_POD:
         return Incident(
-            reason=UNCLEAN, message=result.message or f"{pod.label} asks for a new pod", charged=False, pod=pod
+            reason=result.reason, message=result.message or f"{pod.label} asks for a new pod", charged=False, pod=pod
         )
     reason, exception = pod.reason or (pod.exit.reason if pod.exit else ""), exception_in(pod)
     message = f"{pod.label}: {exception}" if exception else f"{pod.label} failed: {describe(pod)}"
@@ -171,10 +171,10 @@ def _first_failure(pods: Iterable[Pod]) -> Pod | None:
     code, which may be the answer to a peer's death, and an exception that blames a peer comes last; then ranks
     decide."""
     failed = [pod for pod in pods if pod.failed and not was_disrupted(pod)]
-    return min(failed, key=lambda pod: (_ended(pod), not (pod.exit and pod.exit.signal), _answers(pod)), default=None)
+    return min(failed, key=lambda pod: (_ended(pod), not (pod.exit and pod.exit.signal), answers(pod)), default=None)
 
 
-def _answers(pod: Pod) -> bool:
+def answers(pod: Pod) -> bool:
     """Whether the program ended by an exception that a peer's death causes."""
     exception = exception_in(pod)
     return bool(exception) and not counts_as_same_failure(exception)

@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.incident import LOSSES
 from tftraining.launch.failure.restart_budget import merge
 from tftraining.launch.failure.restart_rules import REASONS
+from tftraining.launch.failure.same_member import NEW_POD
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import member_of, pod_name
 from tftraining_api.model.status import LastRestart, Progress, Restarts, Status
@@ -164,7 +164,7 @@ def _merged_record(
     """status.lastRestart with the launcher's account of that restart; None if the launcher reports an earlier one."""
     if (
         old is not None
-        and (reported.reason in LOSSES or old.reason == UNCLEAN)
+        and (reported.reason in LOSSES or old.reason in NEW_POD)
         and reported.reason != old.reason
         and _is_same(job, old, reported)
     ):

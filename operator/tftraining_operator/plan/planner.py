@@ -16,6 +16,7 @@ from tftraining_operator.model.observed import Observed
 from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.assemble import assemble
 from tftraining_operator.plan.auxiliary_objects import plan_auxiliary_objects, split_missing_secret
+from tftraining_operator.plan.avoided_nodes import tell_of_use
 from tftraining_operator.plan.clean_pods import clean_pods
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.deadlines import admitted_since, check_deadlines
@@ -132,6 +133,10 @@ def _after_oom_kill(context: Context, draft: Draft) -> bool:
     return context.spec.in_place and OOM_KILLED in ends
 
 
+def _with_avoided_nodes(_: Context, draft: Draft) -> bool:
+    return bool(draft.status.avoided_nodes)
+
+
 def _with_evaluator(_: Context, draft: Draft) -> bool:
     return bool(draft.gang.wanted_evaluators)
 
@@ -172,6 +177,7 @@ ACTIVE = (
     Stage(restart_what_failed),
     Stage(decide_keras, _without_keras),
     Stage(assemble),
+    Stage(tell_of_use, _with_avoided_nodes),
     Stage(announce_backups, _with_backup),
     Stage(warn_of_shared_storage, _with_shared_storage),
     Stage(warn_of_input, _with_unknown_input),

@@ -15,8 +15,8 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.incident import LOSSES
+from tftraining.launch.failure.same_member import NEW_POD
 from tftraining.launch.roles import GANG_ROLES, is_outside_gang
 from tftraining_api.model.names import Replica, member_of
 from tftraining_api.model.spec import Frozen, JobSpec
@@ -25,12 +25,14 @@ from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.times import is_ahead
 from tftraining_operator.plan.auxiliary_objects import find_missing_secret
+from tftraining_operator.plan.avoided_nodes import with_avoided
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
-from tftraining_operator.plan.gang import SortedPods, count
+from tftraining_operator.plan.gang import SortedPods, count, was_disrupted
 from tftraining_operator.plan.incident import (
     RESIZED,
     Incident,
+    answers,
     find_change,
     find_incident,
     find_loss,
@@ -43,7 +45,7 @@ from tftraining_operator.plan.launcher_report import merged
 from tftraining_operator.plan.memory_backup import without_backup
 from tftraining_operator.plan.messages import recreating_pod, restarting_gang, with_failure
 from tftraining_operator.plan.node_loss import REASON as NODE_LOST
-from tftraining_operator.plan.restart_policy import apply_rules, count_restart, wait, why_no_restart
+from tftraining_operator.plan.restart_policy import apply_rules, charge_member, count_restart, wait, why_no_restart
 from tftraining_operator.plan.step import Event
 
 
@@ -106,6 +108,7 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
     restarts = count_restart(spec, draft.status, incident, now, copy)
     if problem := problem or why_no_restart(spec, restarts, incident):
         return fail(context, draft, problem)
+    restarts, why = charge_member(spec, restarts, incident, _are_others_well(draft.gang, incident))
     pause = wait(spec, restarts, incident.exception if incident.failed else "", now)
     if lost is None:
         answer = restarting_gang(draft.status.attempt + 1, pause)
@@ -116,8 +119,15 @@ def _restart(context: Context, draft: Draft, incident: Incident, lost: Lost | No
         status = _with_successors(status, draft.gang, lost, context.observed.replicas)
         if draft.status.phase == "Running" and _all_restart_alone(spec, lost):
             status = _training_on(status, incident)
+    status = with_avoided(context, status, incident.pod, why) if why else status
     event = Event("Warning" if incident.failed else "Normal", incident.reason, status.message or "")
     return draft.sorted_anew_without_writes(context, status).with_events(event)
+
+
+def _are_others_well(gang: SortedPods, incident: Incident) -> bool:
+    """Whether no pod but that of the incident has failed of its own."""
+    failed = (pod for pod in gang.pods if pod.failed and pod is not incident.pod)
+    return all(was_disrupted(pod) or answers(pod) for pod in failed)
 
 
 def _with_next_attempt(status: Status, incident: Incident) -> Status:
@@ -172,7 +182,7 @@ def _restarting(status: Status, restarts: Restarts, incident: Incident, answer: 
 def _with_last_account(draft: Draft, incident: Incident) -> Draft:
     """The draft with the restarts that a launcher had counted when it left its pod for a new one: its last report may
     be unread."""
-    result = incident.pod.exit.result if incident.reason == UNCLEAN and incident.pod and incident.pod.exit else None
+    result = incident.pod.exit.result if incident.reason in NEW_POD and incident.pod and incident.pod.exit else None
     return (
         draft.with_status_fields(restarts=merged(draft.status.restarts, result.ledger)) if result is not None else draft
     )

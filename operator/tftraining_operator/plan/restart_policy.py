@@ -11,10 +11,11 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining.launch.failure import backoff, restart_budget, restart_rules
-from tftraining.launch.failure.exit import FATAL, Exit, kind_of
-from tftraining.launch.failure.first_step import UNCLEAN, failure_key
+from tftraining.launch.failure.exit import FATAL, OOM_KILLED, Exit, kind_of
+from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import PLANNED
 from tftraining.launch.failure.same_failure import SPREAD, counts_as_same_failure
+from tftraining.launch.failure.same_member import NEW_POD, SUSPECTED
 from tftraining.launch.progress import Snapshot
 from tftraining_api.model.job import Problem
 from tftraining_api.model.spec import JobSpec
@@ -78,7 +79,7 @@ def count_restart(spec: JobSpec, status: Status, incident: Incident, now: dateti
     )
     if (key := _same_failure_key(spec, incident)) and incident.finished_at is not None:
         ledger = replace(ledger, same=ledger.same.with_failure(key, incident.finished_at.timestamp()))
-    is_loss = not incident.failed and incident.reason not in (*PLANNED, UNCLEAN)
+    is_loss = not incident.failed and incident.reason not in (*PLANNED, *NEW_POD)
     return msgspec.structs.replace(
         old.with_ledger(ledger),
         disruptions=old.disruptions + is_loss,
@@ -99,6 +100,24 @@ def why_no_restart(spec: JobSpec, counted: Restarts, incident: Incident) -> Prob
     allowed, limit = policy.max_restarts, policy.same_failure_limit
     found = restart_budget.why_no_restart(counted.ledger, incident.message, repeated_at, allowed, limit, SPREAD)
     return Problem(*found) if found else None
+
+
+def charge_member(spec: JobSpec, counted: Restarts, incident: Incident, others_well: bool) -> tuple[Restarts, str]:
+    """The counters after the incident, which they have counted, with the row of one member's failures; and why its next
+    pod should be on another node, "" if it may stay."""
+    pod = incident.pod
+    if incident.reason == SUSPECTED:
+        return counted, incident.message
+    if not incident.charged or incident.decision.rule or pod is None or pod.exit is None or pod.reason:
+        return counted, ""
+    kind = OOM_KILLED if pod.exit.reason == OOM_KILLED else ""
+    lines = tuple(pod.exit.message.splitlines())
+    ended = Exit(pod.exit.code, pod.exit.signal, lines, kind, exception_in(pod))
+    if _same_failure_key(spec, incident) and counted.ledger.same.count > 1:
+        return counted, ""
+    limit = spec.restart_policy.same_member_limit
+    ledger, why = restart_budget.charge_member(counted.ledger, pod.label, ended, limit, others_well)
+    return counted.with_ledger(ledger), why
 
 
 def wait(spec: JobSpec, counted: Restarts, exception: str, at: datetime) -> timedelta:

@@ -58,7 +58,7 @@ def resume(context: Context, draft: Draft) -> Draft:
         successors={},
         replicas={role: Counts(desired=each.desired, highest=each.highest) for role, each in old.replicas.items()},
         # The program may have been corrected.
-        restarts=msgspec.structs.replace(old.restarts, same_failure=None),
+        restarts=msgspec.structs.replace(old.restarts, same_failure=None, same_member=None),
         cleanup=Cleanup(removed=old.cleanup.removed) if old.cleanup else None,
     )
     status = without_condition(with_condition(status, "Suspended", "False", RESUMED, context.now), "Cleaned")

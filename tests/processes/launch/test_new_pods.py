@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,28 @@ def test_a_container_that_a_start_has_spoilt_costs_its_member_a_new_pod_and_no_c
         gang.finish()
         step, last = gang.resumptions(name)[-1]
         assert (last, step >= reached - 40) == (source, True), "at the newest copy"
+
+
+def trains(gang: CopyingGang, number: int) -> bool:
+    return gang.status().items() >= {"round": number, "phase": "Training"}.items()
+
+
+@pytest.mark.parametrize("name", ["worker-1", pytest.param("worker-0", marks=pytest.mark.slow_fault)])
+def test_a_member_that_is_killed_again_and_again_leaves_its_pod_and_the_others_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with CopyingGang(tmp_path, sameMemberLimit=3) as gang:
+        gang.start()
+        for number in (1, 2, 3):
+            gang.wait_for(partial(trains, gang, number))
+            gang.kill_program(name)
+        assert gang.launchers[name].wait(60) == 143
+        found = gang.message(name)
+        assert (found["verdict"], found["reason"], found["member"]) == ("", "NodeSuspected", name)
+        assert found["message"] == f"{name} failed 3 times in a row, and no other member"
+        assert (found["ledger"]["processFailures"], "sameMember" in found["ledger"]) == (3, False)
+        assert all(gang.launchers[each].poll() is None for each in gang.names if each != name), "the others wait"
+        shutil.rmtree(gang.store(name))
+        gang.start(name, ledger=found["ledger"])
+        gang.finish()

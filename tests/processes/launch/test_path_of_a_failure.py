@@ -16,7 +16,7 @@ from tests.support.launchers.gang import LocalGang
 BESIDE = re.compile(r"HttpServer|StreamForwarder|.*\._(send_heartbeats|apply_spec_updates|tick_repeatedly)$")
 # The files that a failure crosses: those with functions that run because of it. And the functions on the stack from the
 # end of the process to the frame, and from the frame to the order.
-TO_STOP, TO_NEXT_ROUND, ALTOGETHER, ON_THE_PAGE = 24, 21, 30, 6
+TO_STOP, TO_NEXT_ROUND, ALTOGETHER, ON_THE_PAGE = 25, 22, 31, 6
 HANDS_TO_FRAME, HANDS_TO_STOP = 6, 7
 
 

@@ -71,6 +71,7 @@ FULL_SPEC: Final[Manifest] = {
         "scope": "Job",
         "maxRestarts": 3,
         "sameFailureLimit": 5,
+        "sameMemberLimit": 4,
         "budgetReset": "Never",
         "rules": [
             {"onExitCodes": [1, 2], "onSignals": [9], "onReasons": ["OOMKilled"], "action": "FailJob"},

@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.support.launchers.gang import LocalGang
 
@@ -18,11 +19,12 @@ STEPS = 400
 class CopyingGang(LocalGang):
     """Workers whose programs make copies, each in a volume of its own, as pods have one."""
 
-    def __init__(self, place: Path, *arguments: str, workers: int = 2) -> None:
+    def __init__(self, place: Path, *arguments: str, workers: int = 2, **settings: Any) -> None:
         self.memory = place / "memory"
         told = {"mode": "Auto", "directory": str(self.memory)}
         roles = {"worker": workers}
-        super().__init__(place, roles, memoryBackup=told, terminationGraceSeconds=20, memberTimeoutSeconds=3)
+        settings = {"terminationGraceSeconds": 20, "memberTimeoutSeconds": 3, **settings}
+        super().__init__(place, roles, memoryBackup=told, **settings)
         self.command = [sys.executable, str(PROGRAM), str(self.directory), "--steps", str(STEPS), *arguments]
 
     def store(self, name: str) -> Path:

@@ -161,6 +161,7 @@ def test_what_the_launcher_is_told() -> None:
         "memberTimeoutSeconds": 4,
         "maxRestarts": 3,
         "sameFailureLimit": 3,
+        "sameMemberLimit": 3,
         "budgetReset": "Never",
         "scope": "Job",
         "rules": [],

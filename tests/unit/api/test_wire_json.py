@@ -25,12 +25,13 @@ DEFAULTS = (
     '"rendezvous": "mnist-worker-0.mnist.ml.svc:8471", "statusPort": 8472, "host": "", '
     '"secretFile": "/opt/tftraining-key/key", "directory": null, "terminationMessage": "/dev/termination-log", '
     '"warmStart": true, "terminationGraceSeconds": 5, "memberTimeoutSeconds": 3, "maxRestarts": 10, '
-    '"sameFailureLimit": 3, "budgetReset": "OnProgress", "scope": "Job", "startDeadlineSeconds": 600, '
-    '"stallTimeoutSeconds": null, "evaluatorGraceSeconds": 60, "successPolicy": "Chief", "rules": [], '
+    '"sameFailureLimit": 3, "sameMemberLimit": 3, "budgetReset": "OnProgress", "scope": "Job", '
+    '"startDeadlineSeconds": 600, "stallTimeoutSeconds": null, "evaluatorGraceSeconds": 60, '
+    '"successPolicy": "Chief", "rules": [], '
     '"minReplicas": null, "workerAddress": "mnist-worker-%d.mnist.ml.svc:2222", "largestGang": 2, "needed": true, '
     '"orders": "/opt/tftraining-orders/orders", "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, '
     '"refilledAt": 0, "withoutProgress": 0}, "proven": false}',
-    '{"workers": 2, "maxRestarts": 10, "sameFailureLimit": 3, "budgetReset": "OnProgress", '
+    '{"workers": 2, "maxRestarts": 10, "sameFailureLimit": 3, "sameMemberLimit": 3, "budgetReset": "OnProgress", '
     '"successPolicy": "Chief", "startDeadlineSeconds": 600, "stallTimeoutSeconds": null, '
     '"evaluatorGraceSeconds": 60}',
 )
@@ -39,14 +40,15 @@ ALL_SET = (
     '"rendezvous": "mnist-worker-0.mnist.ml.svc:8471", "statusPort": 8472, "host": "", '
     '"secretFile": "/opt/tftraining-key/key", "directory": "/training/mnist", '
     '"terminationMessage": "/dev/termination-log", "warmStart": false, "terminationGraceSeconds": 7, '
-    '"memberTimeoutSeconds": 4.5, "maxRestarts": 3, "sameFailureLimit": 5, "budgetReset": "Never", "scope": "Pod", '
+    '"memberTimeoutSeconds": 4.5, "maxRestarts": 3, "sameFailureLimit": 5, '
+    '"sameMemberLimit": 4, "budgetReset": "Never", "scope": "Pod", '
     '"startDeadlineSeconds": 60, "stallTimeoutSeconds": 120, "evaluatorGraceSeconds": 0, '
     '"successPolicy": "AllWorkers", "rules": [{"action": "Ignore", "onExitCodes": [3], "onSignals": [9], '
     '"onReasons": ["Killed"], "role": "worker"}, {"action": "FailJob", "onReasons": ["OfPods"]}], "minReplicas": 2, '
     '"workerAddress": "mnist-worker-%d.mnist.ml.svc:2222", "largestGang": 3, "needed": true, '
     '"orders": "/opt/tftraining-orders/orders", "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, '
     '"refilledAt": 0, "withoutProgress": 0}, "proven": false}',
-    '{"workers": 3, "maxRestarts": 3, "sameFailureLimit": 5, "budgetReset": "Never", '
+    '{"workers": 3, "maxRestarts": 3, "sameFailureLimit": 5, "sameMemberLimit": 4, "budgetReset": "Never", '
     '"successPolicy": "AllWorkers", "startDeadlineSeconds": 60, "stallTimeoutSeconds": 120, '
     '"evaluatorGraceSeconds": 0}',
 )
@@ -66,7 +68,14 @@ BACKUP_SET = (
 def all_set() -> JobBuilder:
     rule = {"action": "Ignore", "onExitCodes": [3], "onSignals": [9], "onReasons": ["Killed"], "role": "worker"}
     rules = [rule, {"action": "FailJob", "onReasons": ["Evicted"]}]
-    restarts = {"budgetReset": "Never", "scope": "Pod", "sameFailureLimit": 5, "maxRestarts": 3, "rules": rules}
+    restarts = {
+        "budgetReset": "Never",
+        "scope": "Pod",
+        "sameFailureLimit": 5,
+        "sameMemberLimit": 4,
+        "maxRestarts": 3,
+        "rules": rules,
+    }
     job = a_launched_job().workers(3).storage().set("minReplicas", 2).set("successPolicy", "AllWorkers")
     job.set("restartPolicy", {"mode": "InPlace", **restarts})
     backup = {"maxOverheadPercent": 2.5, "exactness": "Required", "sizeLimit": "1.5G"}
@@ -103,6 +112,7 @@ def test_a_launcher_decodes_every_field() -> None:
         member_timeout_seconds=4.5,
         max_restarts=3,
         same_failure_limit=5,
+        same_member_limit=4,
         budget_reset="Never",
         scope="Pod",
         start_deadline_seconds=60.0,
@@ -118,7 +128,7 @@ def test_a_launcher_decodes_every_field() -> None:
 
 
 def test_a_key_that_an_earlier_operator_does_not_send_has_its_default() -> None:
-    assert decode(Policy, {}) == Policy(same_failure_limit=0), "its jobs end with no SameFailure"
+    assert decode(Policy, {}) == Policy(same_failure_limit=0, same_member_limit=0), "its jobs end with no SameFailure"
     assert decode_updates({}, Policy(max_restarts=4)) == Policy(max_restarts=4)
 
 

@@ -166,6 +166,18 @@ def test_a_failure_is_explained_with_the_culprit_the_log_and_what_to_try() -> No
     ]
 
 
+def test_the_nodes_that_new_pods_avoid_are_told_until_their_time_is_over() -> None:
+    nodes = [
+        {"name": "node-a", "until": "2026-01-03T03:45:00Z", "replica": "worker-1", "why": "worker-1 failed once"},
+        {"name": "node-b", "until": "2026-01-02T03:45:00Z", "replica": "worker-0", "why": "long ago"},
+    ]
+    job, words = a_job(lastRestart=None, avoidedNodes=nodes), "avoids node-a for 23h: worker-1 failed once"
+    assert explanation(job, NOW)[1] == words
+    assert not any("node-b" in line for line in explanation(job, NOW))
+    used = a_job(lastRestart=None, avoidedNodes=[{**nodes[0], "usedBy": "worker-1"}])
+    assert explanation(used, NOW)[1] == f"{words}; worker-1 runs there all the same"
+
+
 @pytest.mark.parametrize(
     ("message", "replicas"),
     [

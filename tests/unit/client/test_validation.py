@@ -58,8 +58,8 @@ def test_defaults() -> None:
     spec = validate(job)["spec"]
     assert spec["replicaSpecs"] == {"worker": {"replicas": 1, "port": 2222}}
     assert spec["storage"] == {"volume": {"hostPath": {"path": "/data"}}, "mountPath": "/training", "saveDirs": ["."]}
-    restarts = {"mode": "InPlace", "maxRestarts": 10, "sameFailureLimit": 3, "budgetReset": "OnProgress", "rules": []}
-    assert spec["restartPolicy"] == restarts
+    limits = {"maxRestarts": 10, "sameFailureLimit": 3, "sameMemberLimit": 3, "budgetReset": "OnProgress"}
+    assert spec["restartPolicy"] == {"mode": "InPlace", **limits, "rules": []}
     assert spec["launcher"]["warmStart"] is True
     assert spec["successPolicy"] == "Chief"
     assert "storage" not in validate(minimal())["spec"]

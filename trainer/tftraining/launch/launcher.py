@@ -23,7 +23,6 @@ from tftraining.launch.config.settings import VARIABLE, JobKey, Settings
 from tftraining.launch.config.spec_updates import SpecUpdates
 from tftraining.launch.failure import traceback_folding
 from tftraining.launch.failure.exit import exit_code
-from tftraining.launch.failure.first_step import UNCLEAN
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import (
     FAILED,
@@ -31,6 +30,7 @@ from tftraining.launch.failure.result import (
     Result,
     termination_message,
 )
+from tftraining.launch.failure.same_member import NEW_POD
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.membership import JobContext
 from tftraining.launch.gang.peer import Peer
@@ -171,7 +171,7 @@ class Launcher:
         spec_update_poll.cancel()
         if client_run.done():
             result = client_run.result()
-            if result.reason == UNCLEAN and self._rendezvous is not None:
+            if result.reason in NEW_POD and self._rendezvous is not None:
                 await self._wait_for_stops(self._rendezvous.coordinator.membership.members)
                 await self._store_copy(STORE_SECONDS, time.monotonic() + LONE_CHIEF_SECONDS)
         else:
@@ -327,7 +327,7 @@ class Launcher:
             return 0
         if result.verdict == FAILED:
             return exit_code(result.exit) if result.member == self._settings.gang.me else 1
-        return TERMINATED_EXIT_CODE if self._stop_requested.is_set() or result.reason == UNCLEAN else 1
+        return TERMINATED_EXIT_CODE if self._stop_requested.is_set() or result.reason in NEW_POD else 1
 
 
 def program_digest(command: Sequence[str]) -> str:

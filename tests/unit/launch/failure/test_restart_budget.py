@@ -14,6 +14,7 @@ from tests.support.simulated_gang.simulation import make_coordinator
 from tftraining.launch.failure import backoff, incident, restart_budget
 from tftraining.launch.failure.restart_budget import Ledger, Reached, has_progressed, merge
 from tftraining.launch.failure.same_failure import SPREAD, SameFailure
+from tftraining.launch.failure.same_member import SameMember
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.status import FailuresInARow as Row
 from tftraining_api.model.status import Restarts
@@ -147,7 +148,10 @@ LAUNCHER_ROWS = st.one_of(
 )
 
 
-LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS, LAUNCHER_ROWS, COUNTS)
+MEMBER_ROWS = st.just(SameMember()) | st.builds(
+    SameMember, st.sampled_from(["worker-0", "worker-1"]), st.integers(1, 9)
+)
+LEDGERS = st.builds(Ledger, COUNTS, COUNTS, COUNTS, st.just(0), COUNTS, COUNTS, LAUNCHER_ROWS, COUNTS, MEMBER_ROWS)
 
 
 @given(LEDGERS, LEDGERS)

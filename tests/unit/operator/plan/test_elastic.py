@@ -341,6 +341,7 @@ def test_a_launcher_of_an_older_image_cannot_be_told() -> None:
 ORDERS = {
     "restartPolicy.maxRestarts": 3,
     "restartPolicy.sameFailureLimit": 0,
+    "restartPolicy.sameMemberLimit": 0,
     "runPolicy.startDeadlineSeconds": 30,
     "runPolicy.stallTimeoutSeconds": 300,
 }

@@ -41,8 +41,8 @@ def remove_node(cluster: SimulatedCluster) -> None:
 # The failure; the files with functions that run because of it, two of which account for the time as in each pass with
 # news (goodput.py); the most functions on the stack in the planner.
 PROGRAM = (in_place, crash, 11, 7)
-POD = (in_place, exit_pod, 21, 7)
-POD_OF_A_GANG = (recreated, exit_pod, 25, 7)
+POD = (in_place, exit_pod, 23, 7)
+POD_OF_A_GANG = (recreated, exit_pod, 26, 7)
 NODE = (lambda: on_two_nodes(a_launched_job()), remove_node, 18, 7)
 
 

@@ -34,6 +34,7 @@ RULES: list[list[dict[str, Any]]] = [[{"action": "Ignore", "onExitCodes": [2]}],
 LIMITS: dict[str, list[Any]] = {
     "restartPolicy.maxRestarts": [0, 1, 5],
     "restartPolicy.sameFailureLimit": [0, 2, 3],
+    "restartPolicy.sameMemberLimit": [0, 1, 3],
     "runPolicy.activeDeadlineSeconds": [60, 5000, 100000],
     "runPolicy.startDeadlineSeconds": [1, 30, 100000],
     "runPolicy.ttlSecondsAfterFinished": [0, 60],
@@ -74,6 +75,7 @@ def jobs(launched: bool) -> st.SearchStrategy[JobBuilder]:
         "queue": st.booleans(),
         "restartPolicy__maxRestarts": st.integers(0, 3),
         "restartPolicy__sameFailureLimit": st.sampled_from([0, 2, 2, 3]),
+        "restartPolicy__sameMemberLimit": st.sampled_from([0, 1, 2, 3]),
         "restartPolicy__budgetReset": st.sampled_from(["OnProgress", "Never"]),
     }
     more: dict[str, st.SearchStrategy[Any]] = {

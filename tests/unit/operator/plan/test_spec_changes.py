@@ -25,6 +25,7 @@ MAY_CHANGE: dict[str, Any] = {
     "replicaSpecs.worker.replicas": 3,
     "restartPolicy.maxRestarts": 3,
     "restartPolicy.sameFailureLimit": 0,
+    "restartPolicy.sameMemberLimit": 0,
     "runPolicy.suspend": True,
     "runPolicy.activeDeadlineSeconds": 3600,
     "runPolicy.startDeadlineSeconds": 30,

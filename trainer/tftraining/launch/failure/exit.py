@@ -42,6 +42,15 @@ _PER_REPLICA = re.compile(r"\bunsupported type \(<class '[\w.]*\.PerReplica'>\) 
 _LEGACY_BACKUP = re.compile(
     r"^RuntimeError: tftraining: the backup of another Keras: "
 )  # in_user_process/keras3/files.py
+# What CUDA, ROCm and NCCL say of the device itself. Not what healthy peers print (ncclRemoteError, ncclSystemError, the
+# sick one's words), nor SIGBUS, which a full /dev/shm causes too, nor a count ("uncorrectable errors: 0").
+_HARDWARE = re.compile(
+    r"^(?!.*(?:\baborted by\b|\banother task\b|\bremote)).*(?:"
+    r"\bCUDA_ERROR_(?:ECC|NVLINK)_UNCORRECTABLE\b|\bcudaError(?:ECC|Nvlink)Uncorrectable\b|\bhipErrorECCNotCorrectable\b"
+    r"|\buncorrectable (?:\w+ ){0,2}error\b(?! (?:count|rate)|s?:? *0)"
+    r"|\bncclUnhandledCudaError\b|\bNCCL\b.*\bunhandled cuda error\b|\bfallen off the bus\b)",
+    re.IGNORECASE,
+)
 _TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -159,3 +168,9 @@ def cut(text: str, limit: int) -> str:
     while text and (over := len(json.dumps(text)) - limit) > 0:
         text = text[: -max(1, over // CHARACTER_BYTES)]
     return text
+
+
+def hardware_in(ended: Exit | None) -> str:
+    """The line by which the end of a program blames the hardware; "" for none."""
+    lines = () if ended is None else (ended.exception, *reversed(ended.lines))
+    return next((line.strip()[:200] for line in lines if _HARDWARE.search(line)), "")

@@ -6,6 +6,7 @@ Pure. The rules of the job come first (restart_rules.py). Then, by whether the j
     no      the same exception sameFailureLimit times in a row  the job fails            `place_of`
     either  twice in a row, of a member whose program has run
             longer in this pod before                           a new pod for it         `Starts`
+    either  sameMemberLimit times in a row of one member        on another node          same_member.py
     either  anything else                                       a restart in place
 
 It must never end a job that a restart could help: once a job has made steps, its program is known to start.

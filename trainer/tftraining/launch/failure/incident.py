@@ -38,4 +38,6 @@ class Incident:
     steps_per_second: float | None = None  # before
     backup_skipped: str = ""  # why the members made no copy, though the end of the round was known before
     violation: str = ""  # how the resumed training of the round was found to differ from the undisturbed one
+    others_well: bool = True  # no other member is known to have failed of its own
+    moves: str = ""  # why the member leaves for a pod on another node (same_member.py)
     suspects: Sequence[tuple[int, int]] = ()  # backups in memory for the members to remove (suspect_copies.py)

@@ -5,6 +5,7 @@ What follows from a failure, in the order in which it is decided:
     a rule, or a program that cannot start, ends the job           restart_rules.py, first_step.py
     the same failure too often, or no restarts left: the same      `why_no_restart`
     a program no longer starts in its container: a new pod for it  first_step.py: `Starts`
+    one member fails again and again: a new pod on another node    same_member.py
     the others can train on: the member restarts alone             restart_scope.py
     otherwise                                                      the gang restarts: in place where launchers run
 
@@ -31,9 +32,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tftraining.launch.failure import same_failure
+from tftraining.launch.failure import same_failure, same_member
 from tftraining.launch.failure.backoff import count_in_a_row
+from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.same_failure import NO_FAILURE, SameFailure
+from tftraining.launch.failure.same_member import NO_ROW, SameMember
 from tftraining.launch.progress import QUIET_PROGRESS
 
 EXCEEDED = "MaxRestartsExceeded"  # the reason of a job that has no restarts left
@@ -54,18 +57,21 @@ class Ledger:
     incidents: int = 0  # all incidents, charged or not: tells which of two ledgers is newer
     same: SameFailure = NO_FAILURE  # the last failure, and how often in a row it came
     violations: int = 0  # rounds whose resumed training was found to differ; it ends the backups in memory
+    same_member: SameMember = NO_ROW  # the member that failed last, and how often in a row
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
         """Read the JSON form; ValueError or TypeError if a count is not a number."""
         counts = {field: max(0, int(raw.get(name, 0))) for field, name in _NAMES.items()}
-        return cls(**counts, same=SameFailure.from_json(raw.get("sameFailure") or {}))
+        member = SameMember.from_json(raw.get("sameMember") or {})
+        return cls(**counts, same=SameFailure.from_json(raw.get("sameFailure") or {}), same_member=member)
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form, which the operator and all launchers read."""
         counts = {name: getattr(self, field) for field, name in _NAMES.items()}
         left_out = () if self.violations else ("violations",)
         same = {"sameFailure": self.same.to_json()} if self.same.count else {}
+        same |= {"sameMember": self.same_member.to_json()} if self.same_member.count else {}
         return {**{name: count for name, count in counts.items() if name not in left_out}, **same}
 
     @property
@@ -88,17 +94,20 @@ _NAMES = {**_RISING, "without_progress": "withoutProgress", "incidents": "incide
 
 def merge(one: Ledger, other: Ledger) -> Ledger:
     """Merge two ledgers. The restarts without progress are those of the newer one, for progress resets them; the row of
-    equal failures is that of the one with more failures of programs, for only these extend it."""
+    equal failures is that of the one with more failures of programs, for only these extend it; the row of one member's
+    failures that of the one with more failures."""
     later = max(one, other, key=_how_late)
     failed_later = max(one, other, key=lambda each: (each.process_failures, _how_late(each)))
+    member = max(one, other, key=lambda each: (each.failures, _how_late(each))).same_member
     rising = {field: max(getattr(one, field), getattr(other, field)) for field in _RISING}
-    return replace(later, same=failed_later.same, **rising)
+    return replace(later, same=failed_later.same, same_member=member, **rising)
 
 
 def _how_late(ledger: Ledger) -> tuple[Any, ...]:
     """Sort key, greater for the newer ledger. Launchers of an older version drop the fields that they do not know."""
     restarts = (ledger.incidents, ledger.in_place + ledger.failures, ledger.without_progress)
-    return (*restarts, ledger.same.count, ledger.same.since, ledger.same.key)
+    member = ledger.same_member
+    return (*restarts, ledger.same.count, ledger.same.since, ledger.same.key, member.count, member.member)
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,7 @@ def has_progressed(before: Reached, now: Reached, trained: float | None, ran: fl
 def with_progress(ledger: Ledger, budget_reset: str) -> Ledger:
     """The ledger after progress since the last incident."""
     refilled_at = ledger.refilled_at if budget_reset == "Never" else ledger.failures
-    return replace(ledger, without_progress=0, refilled_at=refilled_at)
+    return replace(ledger, without_progress=0, refilled_at=refilled_at, same_member=NO_ROW)
 
 
 def account(ledger: Ledger, reason: str, *, charged: bool, by_pod: bool = False, backed_off: bool = False) -> Ledger:
@@ -145,6 +154,17 @@ def account(ledger: Ledger, reason: str, *, charged: bool, by_pod: bool = False,
         without_progress=count_in_a_row(ledger.without_progress, reason, backed_off),
         incidents=ledger.incidents + 1,
     )
+
+
+def charge_member(
+    ledger: Ledger, member: str, ended: Exit | None, limit: int, others_well: bool, spoilt: bool = False
+) -> tuple[Ledger, str]:
+    """The ledger, which has counted a charged failure that repeats no other, with the row of this member's failures;
+    and why its next pod should be on another node, "" if it may stay. `limit`: sameMemberLimit."""
+    if not same_member.is_curable(ended):
+        return ledger, ""
+    row, why = ledger.same_member.with_failure(member, ended, limit, spoilt) if others_well else (NO_ROW, "")
+    return replace(ledger, same_member=row), why
 
 
 def why_no_restart(

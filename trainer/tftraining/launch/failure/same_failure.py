@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from tftraining.launch.failure.exit import Exit
+from tftraining.launch.failure.exit import Exit, hardware_in
 
 REASON = "SameFailure"
 SPREAD = 60.0  # least seconds between the first failure of the row and the last: passing problems get that time
@@ -89,7 +89,7 @@ def key_of(ended: Exit | None, place: str | None, stepped: bool = True) -> str:
     The key leaves out the member: where all members raise, each time another one may be the first.
     """
     counts = counts_as_same_failure if stepped else counts_before_first_step
-    if ended is None or ended.code != 1 or place is None or not counts(ended.exception):
+    if ended is None or ended.code != 1 or place is None or not counts(ended.exception) or hardware_in(ended):
         return ""
     text = "\n".join((place, _ADDRESS.sub("0x", ended.exception)))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:KEY_LENGTH]

@@ -67,7 +67,8 @@ class Attribution:
         connecting = {program.member for program in programs if program.progress.connecting}
         how = "no connection to the other programs" if connecting.issuperset(stalled_names) else "no step"
         message = f"{summarize_names(stalled_names)}: {how} for {seconds}"
-        return replace(self._make_incident(stalled_names[0], "Stalled", message, now), charged=True)
+        stalled = self._make_incident(stalled_names[0], "Stalled", message, now)
+        return replace(stalled, charged=True, others_well=len(stalled_names) == 1)
 
     def describe_no_step(self, now: float) -> str:
         """The members that have stood still for very long, in words; "" if none has. Nothing restarts for it."""
@@ -161,7 +162,7 @@ class Attribution:
         timeout, description = self._membership.policy.member_timeout_seconds, describe(peer.name, program_exit)
         if other.leaving:
             return self.attribute_termination(other, now)
-        if now - other.last_seen_at > timeout / 2 and not _has_own_cause(program_exit):
+        if now - other.last_seen_at > timeout / 2 and not has_own_cause(program_exit):
             return self._make_incident(other.name, MEMBER_LOST, f"{other.name} sends no heartbeats; {description}", now)
         if other.stuck_seconds >= timeout:
             message = f"{other.name} hangs (process stopped or blocked for {other.stuck_seconds:.0f} s); {description}"
@@ -179,7 +180,7 @@ class Attribution:
         )
 
 
-def _has_own_cause(program_exit: Exit) -> bool:
+def has_own_cause(program_exit: Exit) -> bool:
     """Whether a lost peer cannot cause such an exit, so that a peer's silence, perhaps brief, does not excuse it."""
     return (
         program_exit.code != 1

@@ -19,7 +19,7 @@ from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restart_budget import Ledger, merge
 from tftraining.launch.gang import memory_backups, quorum
 from tftraining.launch.gang.announced_stop import AnnouncedStop, Describe
-from tftraining.launch.gang.attribution import Attribution
+from tftraining.launch.gang.attribution import Attribution, has_own_cause
 from tftraining.launch.gang.membership import JobContext, Membership
 from tftraining.launch.gang.memory_backups import MemoryBackups
 from tftraining.launch.gang.outbox import Outbox
@@ -154,6 +154,8 @@ class Coordinator:
         elif self.rounds.running:
             incident = self._attribution.attribute_exit(peer, program_exit, self.last_incident, now)
             self._handle_incident(peer, incident, now)
+        elif has_own_cause(program_exit):
+            self.verdict.note_failure_beside()
 
     def _handle_evaluator_exit(self, peer: Peer, now: float) -> None:
         """Restart a failed evaluator, with exponential back-off if it ends soon after each start."""

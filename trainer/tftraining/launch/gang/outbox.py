@@ -73,6 +73,7 @@ class Outbox:
             cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}
             suspects = {"suspects": incident.suspects} if incident.suspects else {}
             cause |= {"newPods": new_pods}
+            cause |= {"moves": incident.moves} if incident.moves and peer.name == incident.member else {}
             self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **cause, **suspects)
 
     def send_result(self, peer: Peer) -> None:

@@ -13,6 +13,7 @@ from tftraining.launch.failure import backoff, restart_budget, restart_rules, sa
 from tftraining.launch.failure.incident import PLANNED, Incident
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
+from tftraining.launch.failure.same_member import NO_ROW
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.roles import role_of
@@ -42,7 +43,7 @@ class Verdict:
         explained = decision.explain(incident.message)
         if not decision.effect.charged:
             incident = replace(incident, charged=False, message=explained)
-        ledger = self._update_ledger(incident, progressed, decision)
+        ledger, moves = self._update_ledger(incident, progressed, decision)
         if decision.effect.ends_job:
             self.fail_job(decision.reason(incident.reason), explained, incident)
         elif incident.charged and (problem := self._why_no_restart(ledger, incident)) is not None:
@@ -50,17 +51,31 @@ class Verdict:
         if self.result is not None:
             return None
         self.ledger = ledger
-        return incident
+        return replace(incident, moves=moves)
 
-    def _update_ledger(self, incident: Incident, progressed: bool, decision: restart_rules.Decision) -> Ledger:
-        """The ledger after the incident. A failure that a rule decides does not count as a repeated one."""
+    def _update_ledger(
+        self, incident: Incident, progressed: bool, decision: restart_rules.Decision
+    ) -> tuple[Ledger, str]:
+        """The ledger after the incident, and why its member leaves its node; "" if it stays. A failure that a rule
+        decides does not count as a repeated one."""
         budget_reset = self._membership.policy.budget_reset
         ledger = restart_budget.with_progress(self.ledger, budget_reset) if progressed else self.ledger
         ledger = restart_budget.account(ledger, incident.reason, charged=incident.charged)
         ledger = replace(ledger, violations=ledger.violations + bool(incident.violation))
-        if not incident.charged or not incident.same or decision.rule:
-            return ledger
-        return replace(ledger, same=ledger.same.with_failure(incident.same, incident.time))
+        if not incident.charged or decision.rule:
+            return ledger, ""
+        if incident.same:
+            ledger = replace(ledger, same=ledger.same.with_failure(incident.same, incident.time))
+            if ledger.same.count > 1:
+                return ledger, ""
+        limit = 0 if self._membership.job.local else self._membership.policy.same_member_limit
+        peer = self._membership.gang.get(incident.member)
+        spoilt = peer is not None and peer.is_spoilt
+        return restart_budget.charge_member(ledger, incident.member, incident.exit, limit, incident.others_well, spoilt)
+
+    def note_failure_beside(self) -> None:
+        """Another member has failed of its own in the round that has just ended: no single member is to blame."""
+        self.ledger = replace(self.ledger, same_member=NO_ROW)
 
     def _why_no_restart(self, ledger: Ledger, incident: Incident) -> tuple[str, str] | None:
         policy, repeated_at = self._membership.policy, incident.time if ledger.same != self.ledger.same else None

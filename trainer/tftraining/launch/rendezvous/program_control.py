@@ -21,6 +21,7 @@ from tftraining.launch.failure.exit import Exit, exit_to_frame
 from tftraining.launch.failure.first_step import UNCLEAN, Starts
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.result import FAILED, SUCCEEDED, Result
+from tftraining.launch.failure.same_member import SUSPECTED
 from tftraining.launch.gang.aftermath import only_serves
 from tftraining.launch.gang.memory_backups import HELD
 from tftraining.launch.in_user_process import legacy_keras
@@ -98,8 +99,10 @@ class ProgramControl:
             if "ledger" in order:  # the chief's launcher may be of an older version that omits it
                 self.ledger = Ledger.from_json(order["ledger"])
             self._record_start(None)
-            if order.get("newPods") and (self._starts.are_spoilt or not self._starts.stepped):
-                self._leave_for_new_pod()
+            if order.get("moves"):
+                self._leave_for_new_pod(SUSPECTED, str(order["moves"]))
+            elif order.get("newPods") and (self._starts.are_spoilt or not self._starts.stepped):
+                self._leave_for_new_pod(UNCLEAN, self._starts.describe(self.settings.gang.me))
             await self._stop(int(order["round"]), str(order["why"]), bool(order["dump"]), order.get("suspects"))
         elif order["type"] == "end":
             self._accept_result(order)
@@ -115,12 +118,11 @@ class ProgramControl:
         elif self.state == "running":
             self._starts.record_stop(snapshot, self._has_reported, ran)
 
-    def _leave_for_new_pod(self) -> None:
+    def _leave_for_new_pod(self, reason: str, why: str) -> None:
         """End this launcher without a verdict: whoever has created the pod creates another one. The chief knows before
         this member is ready, and does not start it again."""
-        me = self.settings.gang.me
         self.send(type="leaving")
-        self.result = Result("", UNCLEAN, self._starts.describe(me), me)
+        self.result = Result("", reason, why, self.settings.gang.me)
         self.program.log(f"tftraining: leaving this pod for a new one: {self.result.message}")
 
     async def _start_unless_interrupted(self, order: Frame, orders: asyncio.Queue[Frame]) -> Frame | None:
