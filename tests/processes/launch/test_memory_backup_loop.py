@@ -230,6 +230,8 @@ def test_the_custom_loop_of_the_example_resumes_inside_its_epoch(train: Callable
 
     def kill(gang: LocalGang) -> None:
         gang.wait_for(lambda: (gang.status().get("progress") or {}).get("step", 0) > EXAMPLE_STEPS / 2, PATIENCE)
+        backup = gang.status()["backup"]
+        assert backup["blockedSeconds"] > backup["seconds"] > 0, "of several copies"
         gang.kill_program("worker-1")
 
     log = train(["-m", "tftraining.examples.multi_worker_mnist", *options], {"worker": 2}, kill).log("worker-0")
