@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
-from tftraining_api.model.status import Restarts
+from tftraining_api.model.status import MemberFailures, Restarts
 
 
 def running(job: JobBuilder) -> SimulatedCluster:
@@ -202,7 +202,9 @@ def test_a_minute_of_training_refills_the_budget_and_ends_the_delays(seconds: fl
     assert crash(cluster) == 0
     assert cluster.status.phase == phase
     if phase == "Running":
-        assert cluster.status.restarts == Restarts(counted=3, recreated=3, budget_used=1, without_progress=1)
+        row = MemberFailures(member="worker-1", count=1)
+        expected = Restarts(counted=3, recreated=3, budget_used=1, without_progress=1, same_member=row)
+        assert cluster.status.restarts == expected
 
 
 def test_the_minute_counts_to_the_crash_not_to_its_discovery() -> None:
