@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from tests.exact.__main__ import Runs
 from tests.exact.cells import DRAIN, POD, Cell, Kill
 from tests.exact.direct import Direct, Interpreter
 from tests.exact.draw import cells
+from tests.exact.launched import Launched
 
 SEED, CELLS = 34, 52
 FIRST = [
@@ -92,6 +94,11 @@ FOUND = [  # by campaigns
     Cell(lib="keras", model="train-step", shape="two-fits", epochs=2, kills=(Kill(0, part=1),)),
     Cell(input="arrays", optimizer="legacy", callbacks=("lr",), kills=(Kill(2, 4), Kill(3, 12))),
 ]
+# What members of a gang have of their own must not pass for replicas that differ.
+ALIKE = [
+    Cell(model="batchnorm", callbacks=("reduce-lr", "lr"), workers=2, steps=400, validation="each", kills=()),
+    Cell(lib="keras", model="loss-scale", workers=2, steps=400, validation="each", kills=()),
+]
 DRAWN = list(islice(cells(SEED), CELLS))
 
 
@@ -124,3 +131,10 @@ def test_a_resumed_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cel
 )
 def test_a_drawn_training_is_the_undisturbed_one_or_it_is_said(runs: Runs, cell: Cell) -> None:
     check(runs, cell)
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("cell", ALIKE, ids=Cell.to_json)
+def test_the_replicas_of_an_undisturbed_gang_do_not_differ(tmp_path: Path, cell: Cell) -> None:
+    assert Launched().run(cell, tmp_path / "cell", backups=True) == ""
+    assert int((tmp_path / "cell" / "compared").read_text()) > 0
