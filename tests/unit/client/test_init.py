@@ -13,7 +13,15 @@ import yaml
 from tftraining_client.__main__ import main
 from tftraining_client.validation import check_templates, validate
 
-PROGRAM = "import os, sys; print('in', os.path.basename(os.environ['TFTRAINING_DIR']), *sys.argv[1:])"
+# Each worker waits for the other: the job ends with its chief, and what the others would still print is lost.
+PROGRAM = """
+import os, sys, time
+place = os.environ["TFTRAINING_DIR"]
+print("in", os.path.basename(place), *sys.argv[1:], flush=True)
+open(f"{place}/{os.getpid()}.worker", "w").close()
+while sum(name.endswith(".worker") for name in os.listdir(place)) < 2:
+    time.sleep(0.01)
+"""
 
 
 @pytest.fixture(autouse=True)
