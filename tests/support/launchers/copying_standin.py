@@ -104,7 +104,7 @@ class Program:
 
     def asked(self) -> int:
         text = (Path(self.directory()) / copy_request.NAME).read_bytes()
-        return int(copy_request.STEP.unpack(text)[0])
+        return int(copy_request.STEP.unpack_from(text)[0])
 
     def write_report(self, **fields: object) -> None:
         self.report.update(fields)
