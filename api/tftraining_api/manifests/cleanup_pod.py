@@ -1,8 +1,8 @@
 """The short-lived pod that removes the temporary save directories of a finished job.
 
 The pod has the user, group, placement and tolerations of the workers: they own the directories, which a chief with
-another user may not remove. plan/workertemp_cleanup.py of
-the operator chooses the workers; `tftraining.cleanup` runs in the pod.
+another user may not remove. The operator (plan/workertemp_cleanup.py) chooses the workers whose directories go;
+`tftraining.cleanup` removes them in the pod.
 
 In a bucket (storage.uri) the pod works as a training pod does: with the TensorFlow of the job's image, the service
 account of the template, and the variables and credentials of the training container.

@@ -2,8 +2,7 @@
 
 The condition, the reason and the time from which such words hold are here, too; what the operator does is decided
 elsewhere. Nothing but `with_failure` writes status.failure. Launchers, `tftj` and this module share
-tftraining/launch/messages.py. How a pod ended is worded with
-the incident (plan/incident.py).
+tftraining/launch/messages.py. How a pod ended is worded with the incident (plan/incident.py).
 """
 
 import re

@@ -1,5 +1,4 @@
-"""Removing the temporary save directories (workertemp_<index>) of the non-chief workers: of which workers, and
-when.
+"""Removing the temporary save directories (workertemp_<index>) of the non-chief workers: of whom, and when.
 
 A pod does the work (tftraining_api/manifests/cleanup_pod.py) once no pod of the job can write any more: after the
 job's end, or during a suspension. Three tries are made, and none later than ten minutes after the job's end.

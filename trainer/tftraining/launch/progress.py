@@ -1,5 +1,5 @@
-"""A program's progress: its form in frames between launchers and in /status, whether the program trains, and
-the steps that a restart has lost.
+"""A program's progress: its form in frames between launchers and in /status, whether the program trains,
+and the steps that a restart has lost.
 
 Pure. Monotonic clocks differ between machines, so frames carry times as ages. A program that reports nothing must never
 count as stalled: it counts as training once it has run for a while.

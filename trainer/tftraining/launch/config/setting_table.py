@@ -1,11 +1,10 @@
 """The gang, and the fields of the job's spec by which its launchers decide: one table, Policy.
 
 Pure. A row is a setting: its name in the operator's JobSpec and here, in camelCase that of the custom resource and of
-the JSON; its default, which the operator's types take from here (the definition in
-crds/ has the same, held by a test); its parser; and whether it may change while the job
-runs. The operator writes the JSON (`JobSpec.launcher_settings`), a launcher reads it here. A decoder must accept an
-object without a key, because the operator may be of an earlier version: the default or, in an update, the value so far
-then holds.
+the JSON; its default, which the operator's types take from here (a test holds that of the definition in crds/ equal);
+its parser; and whether it may change while the job runs. The operator writes the JSON (`JobSpec.launcher_settings`), a
+launcher reads it here. A decoder must accept an object without a key, because the operator may be of an earlier
+version: the default or, in an update, the value so far then holds.
 """
 
 from __future__ import annotations

@@ -39,13 +39,10 @@ class ReplicaComparison:
         self._outbox = outbox
         self.compared = 0  # copies whose replicas were found equal, or to differ by rounding only
         self.found: Comparison | None = None  # the last difference
-        self._begin()
+        self.start_round()
 
     def start_round(self) -> None:
         """Forget the copies of the last round, but not what they have shown."""
-        self._begin()
-
-    def _begin(self) -> None:
         self._fresh = True  # this round has shown nothing yet
         self._told = False  # a difference of this round
         self._last = -1  # the step of the last copy that was compared

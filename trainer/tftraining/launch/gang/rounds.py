@@ -1,5 +1,5 @@
 """The rounds of a gang: their numbers, the members of the next one, when it can start, and when the present one trains.
-Also whether it starts too late (startDeadlineSeconds), where the chief's launcher runs.
+While the chief's launcher runs, also whether a round starts too late (startDeadlineSeconds).
 
 Pure. A round starts only when every member of the gang has reported that its program does not run, and round numbers
 only rise. So there are never two rounds at once, whatever frames are lost, late or repeated.

@@ -1,5 +1,6 @@
 """Forwards the program's output as it arrives, and keeps its last lines; traceback_folding.py omits some tracebacks.
-failure/exit.py (`bounded`) cuts those lines to the size of the status.
+
+`bounded` of failure/exit.py cuts the last lines to what the status may have.
 
 The pipes live as long as the launcher; every round's program writes into the same two. A reader of the launcher's own
 output that stops reading slows the program down, as it would without a launcher, but must never block the event loop:
