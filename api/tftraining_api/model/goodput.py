@@ -44,8 +44,16 @@ class Goodput(Frozen, frozen=True):
 
 
 def with_more(seconds: Mapping[str, float], cause: str, more: timedelta) -> dict[str, float]:
-    """The seconds with those of a cause. A clock that was ahead and is set back takes away what it has added."""
-    return {**seconds, cause: bounded(seconds.get(cause, 0.0) + more.total_seconds())}
+    """The seconds with those of a cause. A clock that was ahead and is set back takes away what it has added: from the
+    cause, and what that does not have from the largest of the others. So the sum stays the time until now."""
+    found, left = dict(seconds), more.total_seconds()
+    for name in (cause, *sorted(seconds, key=lambda name: (-seconds[name], name))):
+        had = found.get(name, 0.0)
+        found[name] = bounded(had + left)
+        left += had - found[name]
+        if left >= 0:
+            break
+    return found
 
 
 def bounded(seconds: float) -> float:

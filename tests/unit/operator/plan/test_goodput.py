@@ -311,6 +311,19 @@ def test_a_clock_that_was_ahead_takes_back_what_it_has_added(back: float) -> Non
     cluster.wait(-back)
     crash(cluster, DOWN)
     assert all(each >= 0 for each in cluster.status.goodput.seconds.values())  # type: ignore[union-attr]
+    if back < 10_000:
+        account(cluster)
+
+
+@pytest.mark.parametrize("back", [0.25, 5.0])
+def test_a_clock_set_back_by_more_than_the_last_cause_took(back: float) -> None:
+    """As an operator that starts anew does: its first estimate of the API server's time may be a second behind."""
+    cluster = trains().delete("worker-1", grace=0)
+    cluster.poll_launchers()
+    cluster.settle()
+    assert account(cluster).cause == "recreated"
+    suspend(cluster.wait(-back)).run()
+    assert seconds(cluster) == pytest.approx({"start": 20, "trained": 100 - back})
 
 
 @pytest.mark.parametrize(
