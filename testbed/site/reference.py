@@ -88,7 +88,9 @@ def resource() -> str:
 def commands() -> str:
     """The page on the commands of `tftj`."""
     names = sorted(str(each.name) for each in app.registered_commands if not each.hidden)
-    parts = [f"# Commands of tftj\n\n{MADE}[What each does](tftj.md), and [`tftj run`](local.md).\n"]
+    parts = [
+        f"# Commands of tftj\n\n{MADE}[What each does](tftj.md), and [`tftj run`](tftj.md#a-job-on-your-own-machine).\n"
+    ]
     parts += [f"\n## tftj {name}\n\n```text\n{_help(name)}\n```\n" for name in names]
     return "".join(parts)
 

@@ -22,12 +22,13 @@ BESIDE = {
     "CHANGELOG.md": "changelog.md",
     "charts/tftraining-operator/README.md": "chart.md",
 }
+INDEX = "README.md"  # of docs/, for who reads it without the site: there the navigation takes its place
 LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 
 
 def pages(checkout: Path) -> dict[Path, str]:
     """Each page of the repository that the site has, with its name there."""
-    found = {path: path.name for path in sorted((checkout / "docs").glob("*.md"))}
+    found = {path: path.name for path in sorted((checkout / "docs").glob("*.md")) if path.name != INDEX}
     return found | {checkout / path: name for path, name in BESIDE.items()}
 
 

@@ -1,7 +1,7 @@
 """Side-cars that are injected into every pod of a namespace, as Istio does it: by a webhook of the API server.
 
 No mesh is here, only containers as a mesh adds them, before all others of the pod: one that never ends, and a native
-side-car, which is up before the launcher is copied into the pod. docs/networks.md has what this leaves open.
+side-car, which is up before the launcher is copied into the pod. docs/integrations.md has what this leaves open.
 """
 
 from collections.abc import Iterator

@@ -68,7 +68,7 @@ def pair(control_plane: ControlPlane, operator: OperatorProcess, tmp_path: Path)
     with ExitStack() as stack:
         pair = Pair(control_plane, [start(stack, control_plane, tmp_path, name) for name in ("one", "two")])
         for each in pair.operators:
-            wait_until(lambda each=each: each.get("readyz")[0] == 200, "the caches are filled")  # type: ignore[misc]
+            wait_until(lambda each=each: each.get("readyz")[0] == 200, "the caches are filled", 60)  # type: ignore[misc]
         pair.leader()
         yield pair
         for each in pair.operators:

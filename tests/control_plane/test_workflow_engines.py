@@ -1,4 +1,4 @@
-"""docs/workflows.md by the code of the engines: Argo Workflows' linter, Katib's validation and substitution, and
+"""docs/integrations.md by the code of the engines: Argo Workflows' linter, Katib's validation and substitution, and
 the compiler and the executor of Kubeflow Pipelines, whose component submits a job to a real API server.
 
 Their controllers do not run. tests/unit/docs/test_workflows.py has the jobs and the conditions.
@@ -30,7 +30,7 @@ from tftraining_client.validation import validate
 
 __all__ = ["launcher"]
 pytestmark = pytest.mark.slow_fault
-BLOCKS = blocks(REPOSITORY / "docs" / "workflows.md")
+BLOCKS = blocks(REPOSITORY / "docs" / "integrations.md", "Argo Workflows, Kubeflow Pipelines, Katib")
 WORKFLOW, EXPERIMENT = (block.text for block in BLOCKS if block.language == "yaml")
 (COMPONENT,) = (block.text for block in BLOCKS if block.language == "python")
 UV = Path(sys.executable).with_name("uv")

@@ -1,4 +1,4 @@
-"""docs/quickstart-kind.md and docs/quickstart-cluster.md as they are written, with kind, Docker, kubectl, Helm and pip.
+"""docs/quickstart.md as it is written, but for the laptop, with kind, Docker, kubectl, Helm and pip.
 
 Each command is read out of its page. tests/support/quick_start.py says what is replaced where no registry has it.
 Left out are `make cluster-up`, which a person runs instead, and `tftj submit`, whose files are the reader's.
@@ -39,14 +39,14 @@ def at_the_shell(tmp_path: Path) -> Iterator[Newcomer]:
         yield found
 
 
-def of_page(name: str) -> list[Command]:
-    """The commands of the page in their order, those in blocks first."""
-    return list(commands(REPOSITORY / "docs" / name))
+def of_section(heading: str) -> list[Command]:
+    """The commands of a section of the page in their order, those in blocks first."""
+    return list(commands(REPOSITORY / "docs" / "quickstart.md", heading))
 
 
 def test_on_kind(at_the_shell: Newcomer) -> None:
     here = at_the_shell
-    create, build, load, install, apply, watch, delete, describe, instead, check, remove = of_page("quickstart-kind.md")
+    create, build, load, install, apply, watch, delete, describe, instead, check, remove = of_section("On kind")
     assert instead.words == ("make", "cluster-up")
     here.run(create)
     here.finish_cluster()
@@ -69,7 +69,7 @@ def test_on_kind(at_the_shell: Newcomer) -> None:
 
 def test_on_a_cluster(at_the_shell: Newcomer) -> None:
     here = at_the_shell
-    from_release, build, push, install, apply, watch, doctor, pip, *_ = of_page("quickstart-cluster.md")
+    from_release, build, push, install, apply, watch, doctor, pip, *_ = of_section("On your own cluster")
     here.run("kind create cluster")
     here.finish_cluster()
     here.run(f"{sys.executable} -m venv ~/venv")

@@ -45,21 +45,31 @@ class Command:
         return self.words[0].rpartition("/")[2]
 
 
-def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of the page, without their indentation."""
-    found = FENCE.findall(page.read_text(encoding="utf-8"))
+def _text(page: Path, section: str) -> str:
+    """The page, or its section of that heading of the second level."""
+    text = page.read_text(encoding="utf-8")
+    if not section:
+        return text
+    _, found, rest = text.partition(f"\n## {section}\n")
+    assert found, f"{page.name} has no section {section}"
+    return rest.partition("\n## ")[0]
+
+
+def blocks(page: Path, section: str = "") -> list[Block]:
+    """The fenced blocks of the page or of a section, without their indentation."""
+    found = FENCE.findall(_text(page, section))
     return [Block(language, re.sub(f"^{indent}", "", text, flags=re.MULTILINE)) for indent, language, text in found]
 
 
-def commands(page: Path) -> Iterator[Command]:
-    """All commands of the page."""
-    for block in blocks(page):
+def commands(page: Path, section: str = "") -> Iterator[Command]:
+    """All commands of the page or of a section."""
+    for block in blocks(page, section):
         if block.language in ("", "sh", "bash"):
             yield from (Command(page.name, words) for words in split(block.text))
         elif block.language == "text":
             typed = "\n".join(re.findall(r"^\$ (.*)$", block.text, re.MULTILINE))
             yield from (Command(page.name, words) for words in split(typed))
-    rest = FENCE.sub("", page.read_text(encoding="utf-8"))
+    rest = FENCE.sub("", _text(page, section))
     for line in INDENTED.findall(rest):
         yield from (Command(page.name, words) for words in split(line) if _is_command(words))
     for span in SPAN.findall(INDENTED.sub("", rest)):

@@ -3,7 +3,7 @@
 Each version gets an environment in the cache directory (about 1.5 GB; --keep leaves it there), with the launcher and
 the client of this checkout, the Keras behind the `+`, and the newest packages that this version of TensorFlow accepts.
 There the tests of two lessons, of README's program of Keras 3 and of BackupAndRestore run as they are. A Keras 3 that
-the launcher does not patch must be refused with its words. The last lines are a table for docs/versions.md.
+the launcher does not patch must be refused with its words. The last lines are a table for docs/support.md.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/quickstart-laptop.md as it is written, on a machine that has what the page asks for and nothing else."""
+"""docs/quickstart.md on a laptop as it is written, on a machine that has what the page asks for and nothing else."""
 
 import os
 import subprocess
@@ -10,14 +10,14 @@ from tests.bare import machine
 from tests.support.page_commands import blocks
 from tests.support.repository import REPOSITORY
 
-PAGE = REPOSITORY / "docs" / "quickstart-laptop.md"
+PAGE = REPOSITORY / "docs" / "quickstart.md"
 
 
 @pytest.mark.slow_fault
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a bare machine")
 @pytest.mark.skipif(machine.CHECKOUT == REPOSITORY, reason="this is a bare machine")
 def test_the_commands_of_the_page_train_and_resume() -> None:
-    demo, by_hand = [block.text for block in blocks(PAGE) if block.language == ""]
+    demo, by_hand = [block.text for block in blocks(PAGE, "On a laptop") if block.language == ""]
     with lock("bare-machine"), machine.made() as bare:
         assert "worker-1 was killed (SIGKILL), resumed from " in said(bare, demo)
         assert "worker-1 was killed (SIGKILL), resumed from " in said(bare, by_hand)

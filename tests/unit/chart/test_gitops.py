@@ -1,4 +1,4 @@
-"""docs/gitops.md: the health check of Argo CD on jobs in every phase, by the Lua interpreter that Argo CD uses; the
+"""docs/integrations.md: the health check of Argo CD on jobs in every phase, by the Lua interpreter that it uses; the
 paths of the k9s views."""
 
 import json
@@ -90,8 +90,12 @@ def test_the_columns_of_k9s_are_fields_of_the_resource() -> None:
 
 
 def objects_of_flux() -> dict[str, dict[str, Any]]:
-    """The objects of docs/gitops.md by kind."""
-    found = [block.text for block in blocks(REPOSITORY / "docs" / "gitops.md") if block.language == "yaml"]
+    """The objects of docs/integrations.md by kind."""
+    found = [
+        block.text
+        for block in blocks(REPOSITORY / "docs" / "integrations.md", "Argo CD, Flux and k9s")
+        if block.language == "yaml"
+    ]
     return {each["kind"]: each for text in found for each in yaml.safe_load_all(text)}
 
 

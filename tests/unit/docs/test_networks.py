@@ -1,4 +1,4 @@
-"""docs/networks.md: its templates reach the pods, and its ports are those of the code."""
+"""docs/integrations.md: its templates reach the pods, and its ports are those of the code."""
 
 from typing import Any
 
@@ -13,8 +13,10 @@ from tests.unit.client.test_validation import merged
 from tftraining_api.model.names import RENDEZVOUS_PORT, STATUS_PORT
 from tftraining_client.validation import validate
 
-PAGE = REPOSITORY / "docs" / "networks.md"
-TEMPLATES = [yaml.safe_load(block.text) for block in blocks(PAGE) if block.language == "yaml"]
+PAGE = REPOSITORY / "docs" / "integrations.md"
+TEMPLATES = [
+    yaml.safe_load(block.text) for block in blocks(PAGE, "Service meshes and IPv6") if block.language == "yaml"
+]
 ISTIO = "traffic.sidecar.istio.io"
 
 

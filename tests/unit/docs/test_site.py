@@ -1,5 +1,6 @@
 """The documentation site: its reference is current, its navigation has every page, and zensical builds it strictly."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -53,6 +54,17 @@ def navigation(items: list[object]) -> list[str]:
 
 def test_the_navigation_has_every_page_once() -> None:
     assert sorted(navigation(PROJECT["nav"])) == sorted(sources.pages(REPOSITORY).values())
+
+
+def test_the_index_has_every_page_once_and_no_page_has_moved_to_nowhere() -> None:
+    docs = REPOSITORY / "docs"
+    listed, _, moved = (docs / sources.INDEX).read_text(encoding="utf-8").partition("\n## Moved pages\n")
+    linked = [target for target in re.findall(r"\]\(([^)#]+)\)", listed) if target.endswith(".md")]
+    beside = {"../README.md", "../SECURITY.md", "../CHANGELOG.md"}  # README links them
+    assert sorted({*linked, *beside}) == sorted(os.path.relpath(page, docs) for page in sources.pages(REPOSITORY))
+    assert len(linked) == len({*linked})
+    old = re.findall(r"^\| ([\w-]+\.md) \| \[", moved, re.MULTILINE)
+    assert old and not [page for page in old if (docs / page).exists()]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +144,6 @@ def test_the_site_builds_strictly_and_no_link_dangles(tmp_path: Path) -> None:
 @pytest.mark.parametrize("link", ["missing.md", "status.md#no-such-heading"])
 def test_a_broken_link_is_an_error(tmp_path: Path, link: str) -> None:
     sources.make(REPOSITORY, tmp_path / PROJECT["docs_dir"])
-    with (tmp_path / PROJECT["docs_dir"] / "limits.md").open("a", encoding="utf-8") as page:
+    with (tmp_path / PROJECT["docs_dir"] / "support.md").open("a", encoding="utf-8") as page:
         page.write(f"\n[broken]({link})\n")
     assert built(tmp_path).returncode != 0

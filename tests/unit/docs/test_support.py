@@ -65,7 +65,7 @@ def test_go_modules() -> None:
     queues += module("scheduler-plugins", "sigs.k8s.io/scheduler-plugins")
     assert cell_of("queues and schedulers") == queues
     assert f"promtool {promtool_version()} " in cell_of("metrics")
-    recipes = (REPOSITORY / "docs" / "workflows.md").read_text(encoding="utf-8")
+    recipes = (REPOSITORY / "docs" / "integrations.md").read_text(encoding="utf-8")
     assert f"| Argo Workflows {module('argo-lint', 'github.com/argoproj/argo-workflows/v3')} |" in recipes
     assert f"| Katib {module('katib', 'github.com/kubeflow/katib')} |" in recipes
 

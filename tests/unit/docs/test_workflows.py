@@ -1,4 +1,4 @@
-"""docs/workflows.md: the jobs in the recipes are valid, and their conditions hold at the end of a job, not before.
+"""docs/integrations.md: the jobs in the recipes are valid, and their conditions hold at the end of a job, not before.
 
 The conditions are evaluated by the libraries that Argo Workflows and Katib use (testbed/go/conditions). The engines
 themselves do not run.
@@ -24,7 +24,7 @@ from tests.support.simulated_cluster.states import STATES
 from tftraining_client.validation import validate
 from tftraining_client.validation.crd import custom_resource, fields
 
-BLOCKS = blocks(REPOSITORY / "docs" / "workflows.md")
+BLOCKS = blocks(REPOSITORY / "docs" / "integrations.md", "Argo Workflows, Kubeflow Pipelines, Katib")
 WORKFLOW, EXPERIMENT = (yaml.safe_load(block.text) for block in BLOCKS if block.language == "yaml")
 (COMPONENT,) = (block.text for block in BLOCKS if block.language == "python")
 RESOURCE = WORKFLOW["spec"]["templates"][0]["resource"]
@@ -164,7 +164,7 @@ def test_the_filter_reads_the_line_of_a_real_run() -> None:
     (metrics_format,) = EXPERIMENT["spec"]["metricsCollectorSpec"]["source"]["filter"]["metricsFormat"]
     recorded = (REPOSITORY / "docs" / "pictures" / "demo.svg").read_text(encoding="utf-8")
     line = re.search(r"epoch 1/10 loss [^<]*?\)", recorded)
-    assert line and line[0] in (REPOSITORY / "docs" / "workflows.md").read_text(encoding="utf-8")
+    assert line and line[0] in (REPOSITORY / "docs" / "integrations.md").read_text(encoding="utf-8")
     objective = EXPERIMENT["spec"]["objective"]
     found = dict(re.findall(metrics_format, line[0]))
     assert found.keys() == {objective["objectiveMetricName"], *objective["additionalMetricNames"]}
