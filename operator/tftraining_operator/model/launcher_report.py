@@ -164,7 +164,8 @@ class ReportedBackup(Frozen, frozen=True):
     `resumes_at_reason` why a restart does not resume at the step. `begins_anew` names what a restart does not restore;
     a `violation` is a resumed training that was found to differ. `replicas_compared` copies were equal in all
     replicas; `replicas` says how those of another one were not, and `replicas_differ` if by more than rounding. All
-    copies of the round have stopped the training for `blocked_seconds`."""
+    copies of the round have stopped the training for `blocked_seconds`. The programs skip `skipping` batches of input
+    to where they resume."""
 
     step: Count | None = None
     time: Time | None = None
@@ -183,6 +184,7 @@ class ReportedBackup(Frozen, frozen=True):
     replicas_differ: bool = False
     replicas_compared: Count = 0
     blocked_seconds: Seconds | None = None
+    skipping: Count = 0
 
     def backup(self) -> Backup | None:
         """The backup as a field of the status; None if there is none."""
@@ -281,6 +283,11 @@ class Report(Frozen, frozen=True):
     def input_not_reproducible(self) -> bool:
         """Whether backups are made inside an epoch of an input that is not known to be reproducible."""
         return self.backup is not None and self.backup.input_not_reproducible
+
+    @property
+    def skipping(self) -> int:
+        """The batches of input that the programs skip to where they resume."""
+        return self.backup.skipping if self.backup is not None else 0
 
     @property
     def violation(self) -> str:

@@ -132,7 +132,7 @@ def _phase(context: Context, draft: Draft) -> Status:
     if report is not None and report.phase == "Restarting" and status.phase in ("Starting", "Running"):
         return _restarting(context, status, report)
     if gang.complete:  # and the launchers have yet to say that they train
-        return status
+        return _with_skipping(status, report)
     if report is not None and fewer_train(report):
         return with_fewer(context, draft, messages.why_incomplete(gang, context.observed, context.now)[1])
     return _short_of(context, draft) if status.phase == "Running" else _not_yet(context, draft)
@@ -157,7 +157,8 @@ def _running(context: Context, draft: Draft) -> Status:
     is_news = last is not None and (last.reason not in ASKED_FOR or last.resumed_from_step is not None)
     if last is not None and context.spec.in_place and is_news:
         message = f"{messages.what_happened(context.job.key.name, last)}; {messages.resumption(last)}"
-    message += why_no_step(draft.report) + why_members(draft.report)
+    message += why_no_step(draft.report) or messages.why_skipping(draft.report)
+    message += why_members(draft.report)
     message += messages.why_no_evaluator(draft.gang, context.observed)
     return msgspec.structs.replace(status, phase="Running", reason="Training", message=message)
 
@@ -186,15 +187,22 @@ def _not_yet(context: Context, draft: Draft) -> Status:
     reason, message = messages.why_incomplete(draft.gang, context.observed, context.now)
     if reason == "PodsStarting" and report is not None and report.finished:
         message += f"; {exited_early(report.finished)}"
+    starts = report if reason == "PodsStarting" else None
     if status.phase == "Starting" or (status.attempt == 1 and status.phase == "Pending"):
-        return msgspec.structs.replace(status, phase="Starting", reason=reason, message=message)
+        return _with_skipping(msgspec.structs.replace(status, phase="Starting", reason=reason, message=message), starts)
     restarts = (status.last_restart, report.last_restart if report else None)
     known = [each.reason for each in restarts if each is not None]
     on_the_way = reason in ("CreatingPods", "Stopping", "PodsStarting") and not messages.is_late(message)
     if status.reason in known and on_the_way:
         # Why the gang restarts is worth more to a person than that its pods are on their way.
-        return msgspec.structs.replace(status, phase="Restarting")
+        return _with_skipping(msgspec.structs.replace(status, phase="Restarting"), starts)
     return msgspec.structs.replace(status, phase="Restarting", reason=reason, message=message)
+
+
+def _with_skipping(status: Status, report: Report | None) -> Status:
+    """The status of programs that start, which says that they skip their input to where they resume."""
+    skips = report is not None and report.phase == "Starting" and report.skipping > 0
+    return msgspec.structs.replace(status, message=report.message) if skips and report is not None else status
 
 
 def _events(old: Status, new: Status, report: Report | None) -> tuple[Event, ...]:

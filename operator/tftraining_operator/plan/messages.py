@@ -128,6 +128,11 @@ def what_runs(report: Report | None) -> str:
     return shared.NO_STEP_REPORTED if silent else "training"
 
 
+def why_skipping(report: Report | None) -> str:
+    """The input that the programs skip to where they resume, as an addition to the message of a gang that trains."""
+    return f"; {shared.skipping_input(report.skipping)}" if report is not None and report.skipping else ""
+
+
 def who_trains(gang: SortedPods, report: Report | None) -> str:
     """`3 replicas training`, and the members that have finished before the others, or but for a thread."""
     told = frozenset(report.finished if report is not None else ())

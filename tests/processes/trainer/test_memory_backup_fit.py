@@ -21,7 +21,7 @@ import tensorflow as tf
 import tf_keras as keras
 
 from tftraining.launch.in_user_process import call_site
-from tftraining.launch.in_user_process.memory_backup import fit_hook, input_position, interval
+from tftraining.launch.in_user_process.memory_backup import fit, fit_hook, input_position, interval
 from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite
 from tftraining.launch.in_user_process.memory_backup.copy_file import VARIABLE, Copy, held
 from tftraining.launch.in_user_process.memory_backup.loop import begin
@@ -232,6 +232,33 @@ def test_dropout_goes_on_where_an_earlier_fit_is_not_repeated(job: Job, tmp_path
     whole = Job(tmp_path / "undisturbed")
     before(whole, again)
     assert end == whole.fit()
+
+
+def test_a_resumed_fit_reports_the_input_that_it_skips_until_its_first_step(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator has no position of its own: its batches are made anew, and this takes as long as it takes."""
+    monkeypatch.setattr(fit, "PATIENCE_SECONDS", 0.0)
+    told: list[tuple[int, int]] = []
+
+    def generate() -> Iterator[Any]:
+        for number in range(10 * STEPS):
+            told.append((number, job.report().get("skipping", 0)))
+            yield tf.fill([8, 8], float(number)), tf.zeros([8, 1])
+
+    spec = (tf.TensorSpec((8, 8), tf.float32), tf.TensorSpec((8, 1), tf.float32))
+    data = tf.data.Dataset.from_generator(generate, output_signature=spec)
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(37, input=data, epochs=1)
+    assert not any(skipping for _, skipping in told)
+    told.clear()
+    job.model = build()
+    job.fit(input=data, epochs=1)
+    resumed = job.report()["resumed"]["step"]
+    assert resumed > 16, "inside the epoch"
+    assert {skipping for number, skipping in told if number < resumed} == {resumed}
+    assert job.report()["skipping"] == 0
 
 
 def test_dropout_of_a_step_that_a_fit_without_copies_has_traced_begins_anew_which_is_told(job: Job) -> None:

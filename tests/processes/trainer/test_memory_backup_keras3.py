@@ -21,6 +21,7 @@ import tensorflow as tf
 from tftraining.launch.in_user_process import call_site
 from tftraining.launch.in_user_process.keras_backup import Keras3Backup
 from tftraining.launch.in_user_process.memory_backup import (
+    fit,
     fit_hook,
     input_position,
     interval,
@@ -178,6 +179,33 @@ def test_an_interrupted_training_ends_with_the_same_bytes(job: Job, tmp_path: Pa
     assert job.follow.batches[-1] == whole.follow.batches[-1]
     assert end == expected
     assert held(str(job.memory)) == []
+
+
+def test_a_resumed_fit_reports_the_input_that_it_skips_until_its_first_step(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A generator has no position of its own: its batches are made anew, and this takes as long as it takes."""
+    monkeypatch.setattr(fit, "PATIENCE_SECONDS", 0.0)
+    told: list[tuple[int, int]] = []
+
+    def generate() -> Iterator[Any]:
+        for number in range(10 * STEPS):
+            told.append((number, job.report().get("skipping", 0)))
+            yield np.full((8, 8), number, "float32"), np.zeros((8, 1), "float32")
+
+    spec = (tf.TensorSpec((8, 8), tf.float32), tf.TensorSpec((8, 1), tf.float32))
+    data = tf.data.Dataset.from_generator(generate, output_signature=spec)
+    job.model = build()
+    with pytest.raises(Interrupted):
+        job.fit(37, input=data, steps_per_epoch=STEPS, epochs=1)
+    assert not any(skipping for _, skipping in told)
+    told.clear()
+    job.model = build()
+    job.fit(input=data, steps_per_epoch=STEPS, epochs=1)
+    resumed = job.report()["resumed"]["step"]
+    assert resumed > 16, "inside the epoch"
+    assert {skipping for number, skipping in told if number < resumed} == {resumed}
+    assert job.report()["skipping"] == 0
 
 
 def test_no_iterator_outlives_its_fit(job: Job) -> None:

@@ -97,6 +97,11 @@ def done_before(finished: Sequence[str], lingering: Sequence[str]) -> str:
     )
 
 
+def skipping_input(batches: int) -> str:
+    """`skipping 1136 batches of input`: what a resumed program does before its first step."""
+    return f"skipping {batches} {'batch' if batches == 1 else 'batches'} of input"
+
+
 def exited_early(names: Sequence[str]) -> str:
     """`worker-1 exited with code 0 before the others had started`."""
     return f"{summarize_names(names)} exited with code 0 before the others had started"

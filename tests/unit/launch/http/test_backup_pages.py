@@ -24,6 +24,7 @@ UNTOLD: dict[str, Any] = {
     "beginsAnew": [],
     "lastStep": None,
     "blockedSeconds": None,
+    "skipping": 0,
 }
 UNCOMPARED = {"replicasCompared": 0, "replicasDiffer": False, "replicas": ""}
 UNTOLD |= UNCOMPARED
@@ -67,7 +68,10 @@ def test_where_a_restart_resumes_is_reported_with_all_that_is_not_the_same_then(
     for name, violation in (("worker-0", ""), ("worker-1", "152 steps of 300")):
         own = {**report(), **told, "violation": violation, "beginsAnew": ["MyStop"]}
         chief.handle_frame(name, {**heartbeat(1, 9.0), "backup": own}, 9.0)
-    found = {name: backup(chief)[name] for name in UNTOLD.keys() - UNCOMPARED.keys() - {"lastStep", "blockedSeconds"}}
+    found = {
+        name: backup(chief)[name]
+        for name in UNTOLD.keys() - UNCOMPARED.keys() - {"lastStep", "blockedSeconds", "skipping"}
+    }
     assert found == {**told, "violation": "152 steps of 300", "violations": 1, "beginsAnew": ["MyStop"]}
 
 
@@ -171,15 +175,21 @@ def test_a_report_of_something_else_ends_no_connection(told: Any) -> None:
 # The last restart.
 
 
-def resume(
-    chief: Coordinator, *copies: list[int], reports: tuple[Any, Any] = (None, None), **progress: int
-) -> Coordinator:
-    """Kill the programs of a gang at step 100; they train again with these reports."""
+def kill(chief: Coordinator, *copies: list[int]) -> Coordinator:
+    """Kill the programs of a gang at step 100; they start again."""
     for name in chief.membership.gang:
         told = {"step": 100, "first_step_time": 5.0, "updated": 1.0, "steps_per_second": 10.0}
         chief.handle_frame(name, {**heartbeat(1, 9.0, **told), "backup": report(96)}, 9.0)
     chief.handle_frame("worker-1", exited(1, number_of_signal=9, step=101, updated=1.0), 10.0)
     restart(chief, 10.5, *copies)
+    return chief
+
+
+def resume(
+    chief: Coordinator, *copies: list[int], reports: tuple[Any, Any] = (None, None), **progress: int
+) -> Coordinator:
+    """Kill the programs of a gang at step 100; they train again with these reports."""
+    kill(chief, *copies)
     for name, told_now in zip(chief.membership.gang, reports, strict=True):
         frame = heartbeat(2, 11.0, first_step_time=0.0, **({"updated": 1.0, **progress} if progress else {}))
         chief.handle_frame(name, {**frame, "backup": told_now}, 11.0)
@@ -234,6 +244,49 @@ def test_nothing_is_known_until_the_gang_trains_or_reports() -> None:
     chief = resume(start_gang_with_copies("worker-0", "worker-1"), [1, 96])
     chief.tick(60.0)
     assert last(chief, "resumedFrom", "lostSteps", "lostSeconds", "backupSkipped") == (None, None, None, "")
+
+
+def skip(chief: Coordinator, until: float) -> None:
+    """The programs of the round skip 5,000 batches of their input, up to this time."""
+    for now in range(20, int(until) + 1, 5):
+        for peer in chief.membership.members:
+            frame = {**heartbeat(2, float(now), updated=1.0), "backup": report(resumed=96, skipping=5000)}
+            chief.handle_frame(peer.name, frame, float(now))
+        chief.tick(float(now))
+
+
+def test_a_gang_that_skips_its_input_says_so_and_is_late_once_it_takes_longer_than_training_did() -> None:
+    chief = kill(start_gang_with_copies("worker-0", "worker-1", start_deadline_seconds=600.0), [1, 96])
+    killed, words = "worker-1 was killed (SIGKILL); round 2 has started", "skipping 5000 batches of input"
+    assert gang_summary(chief)["message"] == f"{killed}; no step yet", "one that takes seconds is not told"
+    skip(chief, 1100.0)  # 10 steps/s: training has taken 500 s for it
+    told = gang_summary(chief)
+    assert (told["reason"], told["message"]) == ("ProgramsStarted", f"{killed}; {words}")
+    assert told["backup"]["skipping"] == 5000
+    skip(chief, 1150.0)
+    told = gang_summary(chief)
+    limit = "no step within 600 s (spec.runPolicy.startDeadlineSeconds)"
+    assert (told["reason"], told["message"]) == ("SlowStart", f"worker-0, worker-1: {limit}; {words}")
+    make_steps(chief, 1151.0, 97, report(resumed=96, skipping=0), first_step=96, last_step_time=0.0)
+    chief.tick(1151.0)
+    assert (gang_summary(chief)["reason"], gang_summary(chief)["backup"]["skipping"]) == ("Resumed", 0)
+
+
+def test_a_later_fit_that_skips_its_input_is_told_and_makes_no_step_for_as_long() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 20.0, 100, report(96))
+    for skipping, end in ((700, "; skipping 700 batches of input"), (1, "; skipping 1 batch of input"), (0, "")):
+        make_steps(chief, 30.0, 100, report(96, skipping=skipping), first_step_time=20.0)
+        chief.tick(30.0)
+        assert gang_summary(chief)["message"] == f"all members training{end}"
+
+
+@pytest.mark.parametrize("told", [-1, 2**60, "many", True, None, [5], float("nan")])
+def test_a_number_of_skipped_batches_that_is_none_is_nothing(told: Any) -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    make_steps(chief, 20.0, 100, report(96, skipping=told))
+    chief.tick(20.0)
+    assert backup(chief)["skipping"] == 0
 
 
 def test_no_lost_step_has_taken_no_time() -> None:

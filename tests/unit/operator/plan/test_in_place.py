@@ -9,6 +9,7 @@ import pytest
 from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.status import Restarts
+from tftraining_operator.model.launcher_report import parse_report
 
 
 def running(job: JobBuilder | None = None) -> SimulatedCluster:
@@ -117,6 +118,36 @@ def test_a_restart_that_takes_its_time_is_shown() -> None:
     assert cluster.status.phase == "Running"
     assert [each.split()[0] for each in cluster.trajectory] == ["Restarting", "Running"]
     assert [note.reason for note in cluster.events] == ["Error", "Training"]
+
+
+def test_programs_that_skip_their_input_are_told_until_they_train() -> None:
+    """In the launchers' words; one of an earlier version has none."""
+    cluster = running()
+    cluster.launchers.crash("worker-1", code=3)
+    cluster.launcher_report = cluster.launchers.last_report()
+    cluster.settle()
+    before = cluster.launcher_report
+    assert before is not None
+    failed = "worker-1 failed with exit code 3"
+    words = f"{failed}; round 2 has started; skipping 1136 batches of input"
+    cluster.kubelet.start("mnist-worker-0", "mnist-worker-1", ready=False)
+    for skipping, expected in ((0, f"{failed}; restarting in place"), (1136, words)):
+        told = {**cluster.launchers.status(), "phase": "Starting", "message": words, "backup": {"skipping": skipping}}
+        report = parse_report(msgspec.json.encode(told))
+        cluster.launcher_report = msgspec.structs.replace(before, report=report)
+        cluster.settle()
+        assert (cluster.status.phase, cluster.status.message) == ("Restarting", expected)
+        assert not cluster.step(), "no flapping while nothing happens"
+    cluster.run()
+    assert "skipping" not in (cluster.status.message or "")
+
+
+def test_programs_that_skip_the_input_of_a_later_fit_are_told() -> None:
+    cluster = running()
+    cluster.launchers.in_memory = {"on": True, "skipping": 1}
+    assert cluster.run().status.message == "2 replicas training; skipping 1 batch of input"
+    cluster.launchers.in_memory = {"on": True}
+    assert cluster.run().status.message == "2 replicas training"
 
 
 def test_a_failure_is_told_before_the_next_round_starts_and_once() -> None:

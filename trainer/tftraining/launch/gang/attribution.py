@@ -21,7 +21,7 @@ from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.watchdog import find_stalled, find_without_step, limit
-from tftraining.launch.messages import describe, exited_early, summarize_names
+from tftraining.launch.messages import describe, exited_early, skipping_input, summarize_names
 from tftraining.launch.progress import has_reports
 
 # Seconds after a member's exit with 0 in which that exit explains another member's error about a lost peer. TensorFlow
@@ -81,8 +81,9 @@ class Attribution:
         """The members that are missing at the start deadline, in words."""
         return f"{summarize_names(missing)} did not connect within {self._start_limit}"
 
-    def describe_late_start(self) -> tuple[str, bool]:
-        """The members whose programs do not train at the start deadline, in words, and whether that ends the job.
+    def describe_late_start(self, skipping: int) -> tuple[str, bool]:
+        """The members whose programs do not train at the start deadline, in words, and whether that ends the job. They
+        may be `skipping` batches of their input.
 
         Programs that report nothing say nothing: they count as training soon. A job whose definition the API server has
         filled in has asked for no deadline: it may load data, or wait for a member that does, for as long as it takes.
@@ -95,6 +96,8 @@ class Attribution:
             return "", False
         how = "no connection to the other programs" if connecting else "no step"
         told = [f"{summarize_names(connecting or loading)}: {how} within {self._start_limit}"]
+        if skipping:
+            told.append(skipping_input(skipping))
         if early := [peer.name for peer in self._membership.members if peer.has_succeeded]:
             told.append(exited_early(early))
         others = [peer.name for peer in running if peer.name not in connecting]

@@ -30,7 +30,7 @@ class BackupReport:
     is unknown; `begins_anew` names what it does not restore. `violation` says how the resumed training was found to
     differ from the undisturbed one. `last_step` is that of the last copy, once the copies have ended. `digests` and
     `summary` are for the comparison of the replicas. All copies of this round have blocked the training for
-    `blocked_seconds`.
+    `blocked_seconds`. Before its first step the program skips `skipping` batches of its input; 0 behind it.
     """
 
     on: bool
@@ -52,6 +52,7 @@ class BackupReport:
     digests: Mapping[int, tuple[str, ...]]
     summary: ReplicaSummary | None
     blocked_seconds: float | None
+    skipping: int
 
     @property
     def newest(self) -> int | None:
@@ -85,6 +86,7 @@ def from_frame(told: object) -> BackupReport | None:
         digests=digests_of(told.get("digests")),
         summary=summary_of(told.get("summary")),
         blocked_seconds=_number(told.get("blockedSeconds")),
+        skipping=_count(told.get("skipping")) or 0,
     )
 
 

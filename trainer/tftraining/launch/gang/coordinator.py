@@ -7,6 +7,7 @@ the restart budget.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -41,6 +42,7 @@ class Coordinator:
         self.last_incident: Incident | None = None
         self.late_start = ""  # who does not train at the start deadline, in words
         self.no_step = ""  # who has made no step for unusually long, in words
+        self.skipping = 0  # batches of input that the programs skip to where they resume
         self.member_back_at: float | None = None  # when the last member restarted alone ran again
         self.backups = MemoryBackups(self.membership, self.verdict)
         self.history = TrainingHistory()
@@ -211,9 +213,13 @@ class Coordinator:
         self.history.record(self.rounds.reporter)
         if (incident := self._attribution.detect_stall(now)) is not None:
             self._stop_round(incident, now)
-        self._check_no_step(now)
+        self.skipping = self.backups.skipping(now)
+        # Training has read the skipped batches at the pace of its steps: as long as that has taken, nothing is late.
+        pace = (self.last_incident and self.last_incident.steps_per_second) or math.inf
+        allowed = now - self.skipping / pace
+        self._check_no_step(allowed)
         if self.rounds.is_overdue(now):
-            self._check_late_start()
+            self._check_late_start(allowed)
         self._announced_stop.retry(now)
         self._stop_if_announced(now)
 
@@ -225,12 +231,14 @@ class Coordinator:
                 self.outbox.send_dump(peer, found)
         self.no_step = found and (self.no_step or found)
 
-    def _check_late_start(self) -> None:
+    def _check_late_start(self, now: float) -> None:
         """Fail the job if its programs do not train at the start deadline; without a deadline say so."""
-        self.late_start, ends_job = self._attribution.describe_late_start()
+        late, ends_job = self._attribution.describe_late_start(self.skipping)
         if ends_job:
-            self.verdict.fail_job(restart_budget.START_DEADLINE, self.late_start)
+            self.verdict.fail_job(restart_budget.START_DEADLINE, late)
             self._halt_if_decided()
+        elif self.rounds.is_overdue(now):
+            self.late_start = late
 
     # Starts.
 
@@ -253,7 +261,7 @@ class Coordinator:
                 self._start_program(peer, peer.round + 1, now)
 
     def _start_round(self, members: list[Peer], now: float) -> None:
-        self.late_start = self.no_step = ""
+        self.late_start, self.no_step, self.skipping = "", "", 0
         for peer in self.membership.members:
             self._record_lost_step(peer.progress.step)
         self.history.mark_restart(self.last_incident)

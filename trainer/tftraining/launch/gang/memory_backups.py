@@ -33,6 +33,7 @@ from tftraining.launch.messages import differs, was_oom_killed
 # make copies together (memory_backup/copier.py): whoever changes when they copy renames the field. Was: copies,
 # heldCopies, memoryCopies.
 HELD = "copiesHeld"
+SKIPPING_SECONDS = 10.0  # after a start; an input that is skipped in less is not told
 LIMIT = 2**52  # of rounds and steps; /status must hold the next one exactly
 
 
@@ -170,6 +171,12 @@ class MemoryBackups:
         if found is None or found.step is not None or self._earlier is None:
             return found
         return found.with_copy_of(self._earlier)
+
+    def skipping(self, now: float) -> int:
+        """The batches of input that the programs skip to where they resume, once that takes a while; 0 if they do not.
+        How far they are is not known: `tf.data` skips by itself."""
+        late = [each.backup for each in self._membership.copiers if now - each.started_at > SKIPPING_SECONDS]
+        return max((report.skipping for report in late if report is not None), default=0)
 
     def judge(self, incident: Incident) -> Incident:
         """The incident that ends the round. If its cause may be the restored copy, that copy is not used again, and the

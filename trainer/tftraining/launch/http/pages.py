@@ -103,6 +103,7 @@ def _backup(coordinator: Coordinator) -> dict[str, Any] | None:
         "lastStep": found.last_step,
         **_replicas(coordinator.replicas),
         "blockedSeconds": found.blocked_seconds,
+        "skipping": coordinator.skipping,
     }
 
 
@@ -165,7 +166,8 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
             return "Waiting", "WaitingForMembers", waiting
         return "Restarting", incident.reason, f"{incident.message}; {waiting}"
     if coordinator.rounds.training_since is None:
-        message = f"round {coordinator.rounds.number} has started; no step yet"
+        doing = messages.skipping_input(coordinator.skipping) if coordinator.skipping else "no step yet"
+        message = f"round {coordinator.rounds.number} has started; {doing}"
         message = message if incident is None or incident.alone else f"{incident.message}; {message}"
         if coordinator.late_start:
             return "Starting", messages.SLOW_START, coordinator.late_start
@@ -173,6 +175,7 @@ def _phase(coordinator: Coordinator) -> tuple[str, str, str]:
             message = f"{message}; {messages.exited_early(early)}"
         return "Starting", "ProgramsStarted", message
     reason, message = _training_reason(coordinator)
+    message += f"; {messages.skipping_input(coordinator.skipping)}" if coordinator.skipping else ""
     return "Training", reason, message + messages.done_before(_finished(coordinator), _lingering(coordinator))
 
 

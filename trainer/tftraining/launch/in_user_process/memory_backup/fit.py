@@ -394,6 +394,7 @@ class Session:
             self._position.drawn, self._position.made = self._place_in_input
             if self._position.drawn:
                 log(f"batches of input to skip: {self._position.drawn}")
+                self.copier.report.tell(skipping=self._position.drawn)
         self._fit.follow(self._position)
         self.begin_in_keras()
 
@@ -520,6 +521,8 @@ class Session:
             self.copier.why_not = self.copier.why_not or "the training has created variables behind its first step"
         elif not self._trained:
             self._note_first_step()
+        if not self._trained and self._place_in_input[0]:
+            self.copier.report.tell(skipping=0)
         self._trained = True
 
     def _note_first_step(self) -> None:
