@@ -232,6 +232,7 @@ class Operator:
     async def _serve(self, namespace: str) -> None:
         await self._watch_jobs(namespace)
         self._served.append(namespace)
+        self.kopf_sessions.ages.expect(namespace)
         self._any_served.set()
 
     async def _synced(self) -> None:

@@ -69,7 +69,13 @@ class WatchAges:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._due: dict[str, float] = {}
         self._open: dict[str, tuple[Content, int, float]] = {}
+
+    def expect(self, namespace: str) -> None:
+        """kopf has been told to watch this namespace. It looks once for the resource, and watches nothing, for ever and
+        without an error, if the API server does not list it at that moment."""
+        self._due[namespace] = self._clock()
 
     def begin(self, path: str, content: Content) -> None:
         """A watch has begun, in the place of an earlier one of this path."""
@@ -88,8 +94,10 @@ class WatchAges:
             self.sample()
 
     def by_namespace(self) -> dict[str, float]:
-        """The ages in seconds; of the watch of all namespaces under an empty name."""
-        return {_namespace(path): self._clock() - since for path, (_, _, since) in self._open.items()}
+        """The ages in seconds; of the watch of all namespaces under an empty name. One that has not begun is as old as
+        it is due."""
+        begun = {_namespace(path): since for path, (_, _, since) in self._open.items()}
+        return {namespace: self._clock() - since for namespace, since in {**self._due, **begun}.items()}
 
 
 def _namespace(path: str) -> str:

@@ -179,6 +179,9 @@ async def test_a_silent_watch_of_jobs_turns_healthz_red(monkeypatch: pytest.Monk
             assert operator.dead() == []
             now = 101.0
             assert operator.dead() == ["the watch of jobs in team-a gets no answer"]
+            await operator._serve("team-b")  # and kopf begins no watch
+            now = 202.0
+            assert "the watch of jobs in team-b gets no answer" in operator.dead()
         finally:
             await operator.stop()
 
