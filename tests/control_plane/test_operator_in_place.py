@@ -120,7 +120,7 @@ def test_progress_and_restarts_in_place_are_told(
     assert status["failure"]["logTail"] == "epoch 3\nloss 0.5"
     assert job.condition("Resumed")["status"] == "True"
     assert (status["attempt"], uids(job)) == (1, old)
-    wait_until(lambda: ("Warning", "Killed", f"{words}; 30 steps repeated") in job.events(), "the event")
+    wait_until(lambda: ("Warning", "Killed", f"{words}; 30 steps lost") in job.events(), "the event")
     assert [event[1] for event in job.events()].count("Killed") == 1
     assert operator.metric(name) == before[0] + 1
     assert operator.metric("tftraining_recovery_seconds_count") == before[1] + 1
@@ -205,7 +205,7 @@ def test_backups_in_memory_are_told_until_a_container_is_oom_killed(
     words = "worker-1 was killed (SIGKILL); resumed from memory at step 170 after 1.1 s"
     last = job.wait_for("Running", message=words)["lastRestart"]
     assert last.items() >= {**source, "backupSkipped": "no time"}.items()
-    lost = "; 1 step repeated (0.1 s of training)"
+    lost = "; 1 step lost (0.1 s of training)"
     wait_until(lambda: ("Warning", "Killed", words + lost) in job.events(), "the event with the lost work")
     wait_until(lambda: ("Warning", "ReplicasDiffer", odd) in job.events(), "the event of the replicas")
     assert job.condition("ReplicasDiffer").items() >= {"status": "True", "message": odd}.items()

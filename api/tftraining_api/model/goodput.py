@@ -18,7 +18,7 @@ WORDS = {
     IN_PLACE: "restarts in place",
     RECREATED: "new pods",
     NODE: "lost nodes",
-    REPEATED: "steps done again",
+    REPEATED: "lost steps",
     COPIES: "backups in memory",
     STALLED: "no step",
     SUSPENDED: "suspended",

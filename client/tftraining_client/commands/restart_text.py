@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from tftraining.launch.messages import KEPT_TRAINING, resumption
+from tftraining.launch.messages import KEPT_TRAINING, lost_work, resumption
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_client.commands.output import age
 
@@ -30,5 +30,5 @@ def restart_details(restart: LastRestart) -> str:
     if restart.down_seconds is not None:
         parts.append(f"{restart.down_seconds:.1f} s {'away' if restart.alone else 'without training'}")
     if restart.lost_steps is not None:
-        parts.append(f"{restart.lost_steps} step{'s' * (restart.lost_steps != 1)} lost")
+        parts.append(lost_work(restart.lost_steps))
     return ", ".join(part for part in parts if part)

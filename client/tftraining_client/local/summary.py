@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining.launch.messages import KEPT_TRAINING, reported_resumption
+from tftraining.launch.messages import KEPT_TRAINING, lost_work, reported_resumption
 from tftraining_api.model.goodput import in_words
 from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text, which_fit
 
@@ -84,12 +84,11 @@ def _restart(restart: dict[str, Any]) -> str:
     where = KEPT_TRAINING if alone else reported_resumption(restart)
     parts = [str(restart.get("message") or f"{restart.get('member')}: {restart.get('reason')}")]
     if down is not None:  # when programs that report no steps train again is not known
-        parts += [where, f"{down:.1f} s {'away' if alone else 'lost'}"] if where else [SILENT]
+        parts += [where, f"{down:.1f} s {'away' if alone else 'without training'}"] if where else [SILENT]
     elif where:
         parts.append(where)
     if lost := restart.get("lostSteps"):
-        seconds = f" ({restart['lostSeconds']:.1f} s)" if restart.get("lostSeconds") else ""
-        parts.append(f"{lost} step{'s' * (lost != 1)} done again{seconds}")
+        parts.append(lost_work(lost, restart.get("lostSeconds")))
     if skipped := restart.get("backupSkipped"):
         parts.append(f"no backup before it: {skipped}")
     return ", ".join(parts)

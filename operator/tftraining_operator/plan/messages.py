@@ -81,11 +81,8 @@ def resumption(last: LastRestart) -> str:
 
 
 def lost_work(last: LastRestart) -> str:
-    """`; 30 steps repeated (2.1 s of training)`; empty if none or unknown."""
-    if not last.lost_steps:
-        return ""
-    seconds = f" ({last.lost_seconds:.1f} s of training)" if last.lost_seconds else ""
-    return f"; {last.lost_steps} step{'s' * (last.lost_steps != 1)} repeated{seconds}"
+    """`; 30 steps lost (2.1 s of training)`; empty if none or unknown."""
+    return f"; {shared.lost_work(last.lost_steps, last.lost_seconds)}" if last.lost_steps else ""
 
 
 def resumed(last: LastRestart) -> bool:

@@ -77,7 +77,7 @@ def test_a_fit_that_is_trained_again_is_done_again_and_the_next_one_resumes(tmp_
         assert run.wait() == 0
         log = run.log
     assert "  trained   fit 2, epoch 2 of 2, step 40" in log
-    found = re.search(r"\(SIGKILL\), resumed from (memory at step|epoch) (\d+), .* (\d+) steps done again", log)
+    found = re.search(r"\(SIGKILL\), resumed from (memory at step|epoch) (\d+), .* (\d+) steps lost", log)
     assert found, log
     step = int(found[2]) * (20 if found[1] == "epoch" else 1)
     assert step >= 20 and int(found[3]) - (40 - step) in (32, 33), log

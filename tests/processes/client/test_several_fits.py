@@ -44,4 +44,4 @@ def test_the_steps_of_earlier_fits_and_of_the_lost_epoch_are_done_again(tmp_path
     with Run(tmp_path, job) as run:
         assert run.wait() == 0, run.log
         log = run.log
-    assert re.search(r"failed with exit code 7, resumed from epoch 1, .*\b32 steps done again", log), log
+    assert re.search(r"failed with exit code 7, resumed from epoch 1, .*\b32 steps lost", log), log

@@ -43,8 +43,8 @@ def test_all_tell_the_same_place_and_the_same_steps(
     place = f", {words}" if words else ""
     price = f", {steps} lost" if lost is not None else ""
     assert restart_details(last) == f"digits-worker-1 Killed{place}, 1.1 s without training{price}"
-    place = f"{place}, 1.1 s lost" if words else ", began again: the program reports no steps"
-    price = f", {steps} done again" if lost else ""
+    place = f"{place}, 1.1 s without training" if words else ", began again: the program reports no steps"
+    price = f", {steps} lost" if lost else ""
     assert of_the_summary(last) == f"worker-1 was killed (SIGKILL){place}{price}"
     assert resumption(last).startswith(words or "resumed after")
 

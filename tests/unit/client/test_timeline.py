@@ -110,7 +110,7 @@ def test_the_summary_of_a_success() -> None:
         "  metrics   accuracy 0.9100, loss 0.2500",
         "  time      97.4 % of 41.2 s trained; restarts in place 1.1 s",
         "  restarts  1, 1.1 s without training\n"
-        "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s lost, 30 steps done again",
+        "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s without training, 30 steps lost",
         "  cleanup   1 removed",
         "  model     /w/model",
         "  directory /w",
@@ -144,7 +144,7 @@ def test_the_summary_says_where_the_time_went() -> None:
 def test_the_summary_says_where_nothing_could_be_resumed(told: dict[str, int | None], words: list[str]) -> None:
     timeline = Timeline()
     timeline.record_status(status("Training", 2, lastRestart={**RESUMED, **told, "lostSteps": 0}), 1.0)
-    parts = ["worker-1 was killed (SIGKILL)", *words, "1.1 s lost"]
+    parts = ["worker-1 was killed (SIGKILL)", *words, "1.1 s without training"]
     assert summary("digits", Result(True, 1.0), timeline)[-1].endswith("\n            " + ", ".join(parts))
 
 
@@ -209,15 +209,15 @@ def test_a_success_is_complete_and_the_steps_of_another_fit_are_no_fraction(
     [
         (
             {"resumedFrom": "Memory", "lostSteps": 1, "lostSeconds": 0.12},
-            "resumed from memory at step 140, 1.1 s lost, 1 step done again (0.1 s)",
+            "resumed from memory at step 140, 1.1 s without training, 1 step lost (0.1 s of training)",
         ),
         (
             {"resumedFrom": "Peer", "lostSteps": 0, "lostSeconds": 0.0},
-            "resumed from the memory of another member at step 140, 1.1 s lost",
+            "resumed from the memory of another member at step 140, 1.1 s without training",
         ),
         (
             {"resumedFrom": "Storage", "lostSeconds": None, "backupSkipped": "no copy at step 9"},
-            "resumed from epoch 2, 1.1 s lost, 30 steps done again, no backup before it: no copy at step 9",
+            "resumed from epoch 2, 1.1 s without training, 30 steps lost, no backup before it: no copy at step 9",
         ),
     ],
 )
@@ -306,7 +306,7 @@ def test_the_failure_that_ends_the_job_is_no_restart(seen: str) -> None:
     told = summary("digits", Result(False, 2.0, "MaxRestartsExceeded", BUDGET), timeline)
     assert told[2] == (
         "  restarts  1, 1.1 s without training\n"
-        "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s lost, 30 steps done again"
+        "            worker-1 was killed (SIGKILL), resumed from epoch 2, 1.1 s without training, 30 steps lost"
     )
 
 

@@ -82,6 +82,12 @@ def went_on(where: str, alone: bool, seconds: float | str | None) -> str:
     return f"{where or 'resumed'}{comma}{after}"
 
 
+def lost_work(steps: int, seconds: float | None = None) -> str:
+    """`30 steps lost (2.1 s of training)`: what a restart has cost, and the training makes again."""
+    taken = f" ({seconds:.1f} s of training)" if seconds else ""
+    return f"{steps} step{'s' * (steps != 1)} lost{taken}"
+
+
 def earlier_run(epoch: int | None, step: int | None) -> str:
     """`resumed from epoch 3 of an earlier run in the same directory`, by what was done before the programs began; "" if
     nothing was."""

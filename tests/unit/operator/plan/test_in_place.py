@@ -99,7 +99,7 @@ def test_a_restart_that_is_over_before_anybody_looked_is_told_without_a_change_o
         counted=1, in_place=1, budget_used=1, without_progress=1, epoch=3, checkpoint=140
     )
     assert [(note.type, note.reason, note.message) for note in cluster.events] == [
-        ("Warning", "Killed", "worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s; 3 steps repeated")
+        ("Warning", "Killed", "worker-1 was killed (SIGKILL); resumed from epoch 2 after 1.1 s; 3 steps lost")
     ]
     assert status.attempt == 1
     assert status.failure is not None

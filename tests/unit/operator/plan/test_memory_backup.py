@@ -236,9 +236,9 @@ def test_a_restart_tells_where_it_resumed_and_what_it_lost() -> None:
     assert last is not None and (last.resumed_from, last.lost_steps, last.lost_seconds) == ("Memory", 1, 0.1)
     words = "resumed from memory at step 170 after 1.1 s"
     assert cluster.status.message == f"worker-1 was killed (SIGKILL); {words}"
-    assert condition is not None and condition.message == f"{words}; 1 step repeated (0.1 s of training)"
+    assert condition is not None and condition.message == f"{words}; 1 step lost (0.1 s of training)"
     assert [each.message for each in cluster.events if each.reason == "Killed"] == [
-        f"worker-1 was killed (SIGKILL); {words}; 1 step repeated (0.1 s of training)"
+        f"worker-1 was killed (SIGKILL); {words}; 1 step lost (0.1 s of training)"
     ]
 
 

@@ -56,7 +56,7 @@ def test_every_field_of_a_failure_is_kept(ended: ReportedFailure | ReportedResul
         ({"alone": True}, "worker-1 was killed (SIGKILL); restarting it alone; other members keep training"),
         (
             {"down_seconds": 1.1, "resumed_from": "Memory", "resumed_from_step": 170, "lost_steps": 1},
-            "worker-1 was killed (SIGKILL); resumed from memory at step 170 after 1.1 s; 1 step repeated",
+            "worker-1 was killed (SIGKILL); resumed from memory at step 170 after 1.1 s; 1 step lost",
         ),
         ({"reason": "Resized", "down_seconds": 1.1}, "the number of workers changed; resumed after 1.1 s"),
         ({"reason": "Grown"}, "worker-1 is back; restarting in place"),

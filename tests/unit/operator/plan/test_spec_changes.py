@@ -391,7 +391,7 @@ def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:
     )
     assert last.lost_steps == 15, "from the last step that the earlier pods have reported to the first of the new ones"
     assert resumed is not None and resumed.status == "True"
-    assert resumed.message.startswith("resumed from epoch 3 after 0 s; 15 steps repeated"), resumed.message
+    assert resumed.message.startswith("resumed from epoch 3 after 0 s; 15 steps lost"), resumed.message
     assert not cluster.step()
 
 

@@ -315,7 +315,7 @@ def test_it_goes_on_from_the_saved_epoch() -> None:
     cluster.launchers.advance(4, 220)
     cluster.wait(10).run()
     resumed = condition(cluster, "Resumed")
-    assert (resumed.status, resumed.message) == ("True", f"{RESUMED}; 70 steps repeated (5.7 s of training)")
+    assert (resumed.status, resumed.message) == ("True", f"{RESUMED}; 70 steps lost (5.7 s of training)")
     cluster.launchers.advance(4, 260)
     assert condition(cluster.wait(10).run(), "Resumed") == resumed, "these steps are those of the new pods"
     assert cluster.status.last_restart is None and not cluster.step()

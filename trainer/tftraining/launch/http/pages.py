@@ -211,7 +211,7 @@ def _resumed_message(coordinator: Coordinator, incident: Incident) -> str:
     restart = _last_restart(coordinator) or {}
     where, lost = messages.reported_resumption(restart), restart.get("lostSteps")
     if restart.get("resumedFrom") in messages.MEMORIES and lost is not None:
-        where += f" ({lost} {'step' if lost == 1 else 'steps'} lost)"
+        where += f" ({messages.lost_work(lost)})"
     fewer = f", with {_training_members(coordinator)}" if coordinator.rounds.missing and not incident.alone else ""
     return f"{incident.message}; {messages.went_on(where, incident.alone, restart.get('downSeconds'))}{fewer}"
 
