@@ -168,7 +168,7 @@ def test_the_conditions_of_the_version_before_are_put_right(
 
 
 def put_back(job: TrainingJob, stalls: bool) -> None:
-    """Have the status as the version before wrote it, with its watchdog's condition if the gang `stalls`."""
+    """Have the status as the version before wrote it, with its condition of a stall if the gang `stalls`."""
     status: dict[str, Any] = job.status()
     if stalls:
         told = next(each for each in stalled().api.job["status"]["conditions"] if each["type"] == "NoProgress")

@@ -21,7 +21,7 @@ from tftraining_operator.model.history import with_history
 from tftraining_operator.model.launcher_report import Report, ReportedLedger, ReportedProgress, ReportedRestart
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.messages import account, with_failure, with_resumed
-from tftraining_operator.plan.no_progress import NO_PROGRESS, TOLD, no_progress_events, with_watchdog
+from tftraining_operator.plan.no_progress import NO_PROGRESS, TOLD, no_progress_events, with_stall
 from tftraining_operator.plan.step import Event
 
 # How far apart the launcher's time of a lost pod and the operator's may be: a lost node is given up late.
@@ -61,7 +61,7 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
     status = msgspec.structs.replace(status, restarts=merged(status.restarts, report.ledger))
     reported = restart_record(job.key.name, last, status) if last else None
     if reported is not None or status.is_true(NO_PROGRESS) or report.reason in TOLD:
-        status = with_watchdog(status, report, reported, now)
+        status = with_stall(status, report, reported, now)
     if reported is None or reported.time > now + CREDIBLE:
         return status
     is_news = is_news or _is_new_failure(status.last_restart, reported, report)

@@ -1,7 +1,7 @@
 """The condition NoProgress: whether the training has stalled because a member made no step for stallTimeoutSeconds, or
 for unusually long (NoStep), or has not begun ten minutes after the start in a job that has set no startDeadlineSeconds.
 
-The launchers' watchdog detects the stall, and restarts the gang for the first of these reasons; the condition is True
+The chief's launcher detects the stall, and restarts the gang for the first of these reasons; the condition is True
 until all members make steps again, or the job ends or is suspended. A job that never stalled does not have the
 condition. Its name is not Stalled, the reason of the restart, because kstatus reads Stalled=True as a failed job (see
 model/kstatus.py).
@@ -20,7 +20,7 @@ STALLED = "Stalled"
 TOLD = (SLOW_START, NO_STEP)  # the reasons for which nothing restarts; the launchers report their messages
 
 
-def with_watchdog(status: Status, report: Report, record: LastRestart | None, now: datetime) -> Status:
+def with_stall(status: Status, report: Report, record: LastRestart | None, now: datetime) -> Status:
     """The status with the condition that follows from the launchers' last restart."""
     if record is not None and record.reason == STALLED and record.down_seconds is None:
         how = "made no step for spec.runPolicy.stallTimeoutSeconds; restarting the gang"

@@ -35,7 +35,7 @@ def test_a_stalled_program_is_named_and_restarted(tmp_path: Path) -> None:
 def test_a_program_that_makes_no_step_for_unusually_long_is_told_with_stacks_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import tftraining.launch.gang.watchdog as w\nw.NO_STEP_SECONDS = 1.5\n")
+    (tmp_path / "sitecustomize.py").write_text("import tftraining.launch.gang.stall as w\nw.NO_STEP_SECONDS = 1.5\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
         gang.start()

@@ -164,7 +164,7 @@ class SimulatedLaunchers:
         return True
 
     def stall(self, member: str) -> None:
-        """The watchdog finds that a member makes no step: a matter of the whole gang."""
+        """The chief finds that a member makes no step: a matter of the whole gang."""
         before = dict(self.ledger)
         self._stop(member, "Stalled", True)
         self._spent(member, before, {"member": member})

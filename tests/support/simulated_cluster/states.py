@@ -113,7 +113,7 @@ STATES: dict[Callable[[], SimulatedCluster], tuple[str, str]] = {
 
 
 def as_written_before(status: dict[str, Any]) -> None:
-    """Give the status the conditions of the version before: Ready in every phase, and Stalled told of the watchdog."""
+    """Give the status the conditions of the version before: Ready in every phase, and Stalled told of a stall."""
     conditions = {each["type"]: dict(each) for each in status.get("conditions", ()) if each["type"] != "Stalled"}
     false = {"status": "False", "lastTransitionTime": stamp(START), "message": "the job has ended"}
     ready = conditions.pop("Ready", {"type": "Ready", "reason": status["reason"], **false})

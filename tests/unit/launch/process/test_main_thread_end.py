@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.simulated_gang.members import start_gang
 from tests.support.simulated_gang.simulation import heartbeat
-from tftraining.launch.gang.watchdog import find_stalled
+from tftraining.launch.gang.stall import find_stalled
 from tftraining.launch.http import pages
 from tftraining.launch.in_user_process import main_thread
 from tftraining.launch.process.main_thread_end import MainThreadEnd

@@ -324,7 +324,7 @@ def test_how_far_it_came_is_told_at_the_end() -> None:
 
 
 def stalled() -> SimulatedCluster:
-    """A gang that stands still; its watchdog has found out, and the restart is not over."""
+    """A gang that stands still; the chief has found out, and the restart is not over."""
     cluster = SimulatedCluster(a_launched_job().set(STALL, 60)).run()
     assert cluster.status.condition("NoProgress") is None
     cluster.launchers.stall("worker-1")

@@ -60,7 +60,7 @@ def test_a_job_that_has_failed_says_why() -> None:
     assert (condition.status, condition.reason, condition.message) == ("True", "InvalidSpec", status.message)
 
 
-def test_the_watchdog_does_not_make_a_job_fail() -> None:
+def test_a_stall_does_not_make_a_job_fail() -> None:
     found = conditions(stalled().status)
     assert found["NoProgress"] == "True" and "Stalled" not in found
 

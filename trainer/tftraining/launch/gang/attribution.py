@@ -20,7 +20,7 @@ from tftraining.launch.gang import aftermath
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.rounds import Rounds
-from tftraining.launch.gang.watchdog import find_stalled, find_without_step, limit
+from tftraining.launch.gang.stall import find_stalled, find_without_step, limit
 from tftraining.launch.messages import describe, exited_early, skipping_input, summarize_names
 from tftraining.launch.progress import has_reports
 

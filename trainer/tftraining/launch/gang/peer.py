@@ -10,7 +10,7 @@ from typing import Any
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.gang import backup_report
 from tftraining.launch.gang.backup_report import STORAGE, BackupReport
-from tftraining.launch.gang.watchdog import WatchedProgram
+from tftraining.launch.gang.stall import WatchedProgram
 from tftraining.launch.progress import Snapshot, from_frame, has_reports
 
 
@@ -125,7 +125,7 @@ class Peer:
         self.is_spoilt = bool(frame.get("spoilt"))
 
     def watched_program(self) -> WatchedProgram:
-        """The input of the watchdog. A program that has finished may take its time to end."""
+        """What stall.py looks at. A program that has finished may take its time to end."""
         is_watched = (self.has_reported or self.progress.connecting) and self.progress.main_exit != 0
         return WatchedProgram(
             self.name, is_watched, self.started_at, self.progress, self.stuck_seconds, self.longest_gap

@@ -9,7 +9,7 @@ import pytest
 from tests.support.simulated_gang.members import send_heartbeats, start_gang, take_sent
 from tests.support.simulated_gang.simulation import heartbeat
 from tftraining.launch.gang.coordinator import Coordinator
-from tftraining.launch.gang.watchdog import WatchedProgram, find_stalled
+from tftraining.launch.gang.stall import WatchedProgram, find_stalled
 from tftraining.launch.http.pages import gang_summary
 from tftraining.launch.progress import Snapshot
 
