@@ -3,6 +3,7 @@
 kopf's creation and update handlers, timers and daemons are not used: they write annotations and finalizers.
 """
 
+import logging
 from typing import Any
 
 import kopf
@@ -11,7 +12,9 @@ from tftraining_api.model.names import GROUP, PLURAL, VERSION
 from tftraining_operator.cluster.kopf_diff_base import NoDiffBase
 from tftraining_operator.runtime import Operator
 
+logger = logging.getLogger(__name__)
 registry = kopf.OperatorRegistry()
+LOGIN_PAUSE = 1.0  # seconds; kopf's own is a minute
 
 
 @kopf.on.startup(registry=registry)
@@ -33,19 +36,31 @@ async def start(settings: kopf.OperatorSettings, memo: Any, **_: Any) -> None:
         memo.operator = await Operator.start(memo.settings, memo.lost_lease, memo.watch_jobs)
     except (RuntimeError, ValueError, OSError) as error:
         raise kopf.PermanentError(str(error)) from None
+    except Exception as error:
+        # kopf would wait for a minute and try again, without a word: __main__ silences its logs of activities.
+        logger.exception("the operator cannot start")
+        raise kopf.PermanentError(f"a fault at the start: {error!r}") from None
 
 
 @kopf.on.cleanup(registry=registry)
 async def stop(memo: Any, **_: Any) -> None:
     """Stop the operator; trainings continue."""
-    if "operator" in memo:
-        await memo.operator.stop()
+    try:
+        if "operator" in memo:
+            await memo.operator.stop()
+    except Exception:
+        logger.exception("the operator has not ended cleanly")
 
 
 @kopf.on.login(registry=registry)
 async def login(memo: Any, **kwargs: Any) -> kopf.AiohttpSession | None:
-    """Log in by the pod's service account or the kubeconfig. kopf's default would import the synchronous client."""
-    info = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    """Log in by the pod's service account or the kubeconfig. kopf's default would import the synchronous client. A file
+    that somebody is writing just now is read again soon: until then no job is watched."""
+    try:
+        info = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
+    except Exception as error:
+        logger.warning("cannot read the credentials: %r; retrying in %g s", error, LOGIN_PAUSE)
+        raise kopf.TemporaryError(str(error), delay=LOGIN_PAUSE) from None
     operator: Operator = memo.operator
     return operator.kopf_sessions.of(info) if info is not None else None
 

@@ -105,6 +105,12 @@ def test_a_server_whose_name_nobody_knows_is_named_in_one_line(tmp_path: Path) -
     assert "cannot reach the API server" in line and "nowhere.invalid" in line
 
 
+@pytest.mark.parametrize("content", ["", "[]", "clusters: []", "contexts: ["])
+def test_a_kubeconfig_that_is_none_is_an_error(content: str, tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text(content)
+    assert "kubeconfig" in only_line(start(KUBECONFIG=str(tmp_path / "kubeconfig")))
+
+
 def test_the_start_waits_for_an_api_server_that_is_away(tmp_path: Path) -> None:
     """It is well meanwhile, and ends at once when it is told to."""
     waiting = OperatorProcess(kubeconfig_for("https://127.0.0.1:1", tmp_path), tmp_path)

@@ -325,6 +325,9 @@ async def connect() -> Api:
         except (config.ConfigException, yaml.YAMLError, OSError) as error:
             why = " ".join(str(error).split())
             raise RuntimeError(f"not running in a cluster, and no usable kubeconfig: {why}") from error
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # What the loader stumbles over in an empty file, or in one of another form.
+            raise RuntimeError("not running in a cluster, and the kubeconfig is empty or no kubeconfig") from error
     try:
         read_environment_once(configuration)
     except ValueError as error:

@@ -145,8 +145,9 @@ class ControlPlane:
         """Write a kubeconfig for whom the token names, readable by this user only, and return its path."""
         cluster = {"server": self.url, "certificate-authority": str(self.ca)}
         context = {"cluster": "plane", "user": "user", "namespace": namespace}
-        path.touch(mode=0o600)
-        path.write_text(
+        new = path.with_name(f".{path.name}")
+        new.touch(mode=0o600)
+        new.write_text(
             yaml.safe_dump(
                 {
                     "apiVersion": "v1",
@@ -158,6 +159,8 @@ class ControlPlane:
                 }
             )
         )
+        # An operator that starts just now reads the old file or the new one, and never half of it.
+        new.replace(path)
         return path
 
     def restart_apiserver(self, down_seconds: float = 0.0) -> None:
