@@ -325,7 +325,7 @@ def test_the_right_that_the_message_names_is_the_one_that_the_operator_lacks(
 
     allow("patch")
     job.fail_pod("job-worker-1")
-    wait_until(lambda: warned(job, "Forbidden"), "Forbidden", 30)
+    wait_until(lambda: warned(job, "Forbidden"), "Forbidden")
     explained = json.loads(typed("explain", "job", "-o", "json"))
     assert explained["try"].startswith("give the operator the right that the message names"), explained
     lacks = re.search(r'cannot (\w+) resource "(\S+)"', explained["warnings"][0]["message"])

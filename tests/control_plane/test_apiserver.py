@@ -7,7 +7,6 @@ import yaml
 
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
-from tests.support.control_plane.jobs import wait_until
 
 
 def create_pod(plane: ControlPlane, namespace: str, name: str, owner: str = "") -> None:
@@ -59,17 +58,6 @@ def test_what_a_deleted_object_owns_is_deleted(
     assert control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == "pod/orphan\n"
 
 
-def test_what_earlier_tests_left_delays_no_garbage_collection(
-    control_plane: ControlPlane, namespace: str, garbage_collection: None
-) -> None:
-    maps = f"/api/v1/namespaces/{namespace}/configmaps"
-    gone = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone"}
-    for number in range(200):
-        owners = [{**gone, "uid": f"gone-{number}"}]
-        control_plane.request("POST", maps, {"metadata": {"name": f"left-{number}", "ownerReferences": owners}})
-    wait_until(lambda: not names(control_plane, maps, "left-"), "what is left is collected", seconds=5)
-
-
 @pytest.mark.slow_fault  # `make test` runs three side by side
 def test_two_control_planes_side_by_side_leave_nothing_behind(control_plane: ControlPlane) -> None:
     with ControlPlane() as other:
@@ -79,12 +67,6 @@ def test_two_control_planes_side_by_side_leave_nothing_behind(control_plane: Con
         assert "elsewhere" not in control_plane.kubectl("get", "namespaces")
     assert not directory.exists()
     assert str(directory) not in running_commands()
-
-
-def names(plane: ControlPlane, collection: str, prefix: str) -> list[str]:
-    """The names in a collection that begin so."""
-    found = [each["metadata"]["name"] for each in plane.request("GET", collection)["items"]]
-    return [name for name in found if name.startswith(prefix)]
 
 
 def running_commands() -> str:

@@ -79,7 +79,9 @@ def service_account(plane: ControlPlane, namespace: str, rules: list[dict[str, A
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
     }
     plane.request("POST", f"{rbac}/rolebindings", binding)
-    return plane.write_kubeconfig(directory / "person.kubeconfig", token_of(plane, namespace, name), namespace)
+    token = token_of(plane, namespace, name)
+    plane.wait_until_allowed(namespace, token, rules)
+    return plane.write_kubeconfig(directory / "person.kubeconfig", token, namespace)
 
 
 def token_of(plane: ControlPlane, namespace: str, name: str) -> str:
@@ -99,7 +101,7 @@ def test_a_job_from_submission_to_success(client: Client, new_job: NewJob, contr
     job = new_job()
     assert [each.name for each in client.list()] == ["job"]
     job.run()
-    running = client.wait("job", "running", timeout=20)
+    running = client.wait("job", "running", timeout=60)
     assert (running.phase, running.status.ready, running.finished) == ("Running", "2/2", False)
     assert [(pod.replica, pod.ready) for pod in client.pods("job")] == [("worker-0", True), ("worker-1", True)]
     wait_until(lambda: len(client.events("job")) == 2, "two events")
@@ -107,9 +109,9 @@ def test_a_job_from_submission_to_success(client: Client, new_job: NewJob, contr
     with pytest.raises(WaitTimeout, match=r"job job was not succeeded after 0\.5 s"):
         client.wait("job", timeout=0.5)
     job.succeed_pod("job-worker-0")
-    assert client.wait("job", timeout=20).succeeded
+    assert client.wait("job", timeout=60).succeeded
     with pytest.raises(JobEnded, match="job job has succeeded and will never be failed"):
-        client.wait("job", "failed", timeout=20)
+        client.wait("job", "failed", timeout=60)
 
 
 def test_a_failed_job_raises_with_reason_and_log_tail(client: Client, new_job: NewJob) -> None:
@@ -117,11 +119,11 @@ def test_a_failed_job_raises_with_reason_and_log_tail(client: Client, new_job: N
     job.run()
     job.fail_pod("job-worker-1", 1, "Traceback …\nValueError: boom")
     with pytest.raises(JobFailed) as failed:
-        client.wait("job", timeout=20)
+        client.wait("job", timeout=60)
     assert failed.value.reason == "MaxRestartsExceeded"
     assert "ValueError: boom" in failed.value.log_tail
     assert str(failed.value).startswith("job job failed: MaxRestartsExceeded: worker-1")
-    assert client.wait("job", "failed", timeout=20).failed
+    assert client.wait("job", "failed", timeout=60).failed
 
 
 def test_suspend_resume_scale_and_delete(client: Client, new_job: NewJob, garbage_collection: None) -> None:
@@ -130,7 +132,7 @@ def test_suspend_resume_scale_and_delete(client: Client, new_job: NewJob, garbag
     client.scale("job", 3)
     job.run(attempt=2, count=3)
     client.suspend("job")
-    assert client.wait("job", "suspended", timeout=20).suspended
+    assert client.wait("job", "suspended", timeout=60).suspended
     client.resume("job")
     wait_until(lambda: client.get("job").phase == "Starting", "the job starts again")
     client.delete("job", wait=True)
@@ -149,7 +151,7 @@ def test_a_requested_restart_is_free_and_happens_once(client: Client, new_job: N
     time.sleep(1)
     assert job.status()["attempt"] == 2
     job.succeed_pod("job-worker-0")
-    client.wait("job", timeout=20)
+    client.wait("job", timeout=60)
     with pytest.raises(UserError, match=r"job job has ended \(Succeeded\): `tftj submit --replace"):
         client.restart("job")
 
@@ -238,7 +240,7 @@ def test_a_watch_goes_on_over_a_restart_and_a_forgotten_history(client: Client, 
     wait_until(lambda: ("DELETED", "gone") in seen, "the deletion is seen")
     control_plane.compact_etcd()
     client.submit(minimal("new"))
-    reader.join(30)
+    reader.join(60)
     assert [each for each in seen if each[0] != "MODIFIED"] == [("DELETED", "gone"), ("ADDED", "new")]
 
 
@@ -318,7 +320,7 @@ def test_a_job_that_is_deleted_meanwhile_ends_the_wait(client: Client, namespace
     timer = threading.Timer(1, lambda: client.delete("short"))
     timer.start()
     with pytest.raises(JobDeleted, match="job short was deleted before it was succeeded"):
-        client.wait("short", timeout=20)
+        client.wait("short", timeout=60)
     timer.join()
 
 
@@ -362,7 +364,7 @@ def test_the_command_follows_a_job_and_its_exit_code_tells_the_outcome(
         assert following.stdout.readline().startswith("Running  2/2")
         job.fail_pod("job-worker-1", 1, "ValueError: boom")
         assert following.stdout.read().splitlines()[-1].startswith("Failed")
-        assert following.wait(20) == 1
+        assert following.wait(60) == 1
     ended = tftj(admin, "wait", "job", "-n", namespace)
     assert ended.returncode == 1 and ended.stderr.startswith("tftj: job job failed: MaxRestartsExceeded: ")
     assert tftj(admin, "wait", "job", "-n", namespace, "--for=failed").returncode == 0
@@ -443,7 +445,7 @@ class Terminal:
         with contextlib.suppress(OSError):  # the other end is closed
             while chunk := os.read(self._ours, 65536):
                 self.text += chunk.decode()
-        return self._process.wait(20)
+        return self._process.wait(60)
 
 
 def test_the_commands_change_a_job(
@@ -628,7 +630,7 @@ def test_a_job_that_vanishes_before_the_watch_ends_the_following(
 
     async def follow() -> None:
         async with (
-            asyncio.timeout(20),
+            asyncio.timeout(60),
             Vanishing(kubeconfig=str(control_plane.kubeconfig), namespace=namespace) as follower,
         ):
             if verb == "wait":
@@ -671,7 +673,7 @@ def test_ctrl_c_ends_a_generator_of_the_client(control_plane: ControlPlane, name
     assert program.stdout is not None and program.stdout.readline() == "job\n"
     time.sleep(0.3)
     program.send_signal(signal.SIGINT)
-    _, told = program.communicate(timeout=20)
+    _, told = program.communicate(timeout=60)
     assert "KeyboardInterrupt" in told and "RuntimeError" not in told and "never" not in told, told
 
 
@@ -740,7 +742,7 @@ def test_a_tfjob_of_the_cluster_is_converted(control_plane: ControlPlane, namesp
         == "tftj: the cluster of context plane does not know tfjobs.kubeflow.org/v1: convert a file instead\n"
     )
     control_plane.kubectl("apply", "--filename=-", stdin=json.dumps(TFJOB_CRD))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org", "--timeout=20s")
+    control_plane.kubectl("wait", "--for=condition=Established", "crd/tfjobs.kubeflow.org", "--timeout=60s")
     raw = {**tfjob("workers")}
     raw["metadata"] = {"name": "digits-workers"}
     path = f"/apis/kubeflow.org/v1/namespaces/{namespace}/tfjobs"
@@ -855,7 +857,7 @@ def test_tensorboard_reads_the_storage_and_goes_with_its_command(
         assert serving.stdout is not None
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\n", serving.stdout.readline())
         serving.send_signal(signal.SIGINT)
-        _, told = serving.communicate(timeout=20)
+        _, told = serving.communicate(timeout=60)
         assert (serving.returncode, "Traceback" in told, "Ctrl-C" in told) == (130, False, False), told
         assert control_plane.request("GET", boards)["items"] == []
     finally:

@@ -200,7 +200,7 @@ def test_an_upload_tells_what_its_pod_waits_for_and_leaves_nothing_when_it_is_in
         control_plane.request("POST", f"/api/v1/namespaces/{namespace}/events", event)
         assert command.stderr.readline() == "tftj: the pod of the upload waits: Multi-Attach error for volume pvc-1\n"
         command.send_signal(signal.SIGINT)
-        _, told = command.communicate(timeout=20)
+        _, told = command.communicate(timeout=60)
         assert (command.returncode, "Traceback" in told) == (130, False), told
     assert upload_pods(control_plane, namespace) == [] and client.list() == []
 
@@ -220,7 +220,7 @@ def test_an_upload_whose_pod_cannot_start_ends_and_removes_one_that_was_left(
             "another pod in place of the one that was left",
         )
         set_status(control_plane, pod, {"phase": "Pending", "containerStatuses": [{**state, "restartCount": 0}]})
-        _, told = command.communicate(timeout=20)
+        _, told = command.communicate(timeout=60)
     assert command.returncode == 2, told
     assert told.splitlines()[-1] == (
         'tftj: the pod of the upload cannot start: ImagePullBackOff: Back-off pulling image "i": not found'

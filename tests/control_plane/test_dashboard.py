@@ -70,7 +70,7 @@ def test_jobs_pods_and_events_are_followed_until_the_job_is_gone(
             told = unknown.wait_for(lambda each: each["gone"], "the job is unknown")
             assert told["gone"].startswith(f"no job jop in namespace {namespace}") and told["job"] is None
         dashboard.process.send_signal(signal.SIGINT)
-        assert dashboard.process.wait(20) == 130
+        assert dashboard.process.wait(60) == 130
         assert dashboard.process.stderr is not None and "Traceback" not in dashboard.process.stderr.read()
 
 
@@ -193,7 +193,7 @@ def test_an_idle_dashboard_costs_no_request_and_pages_share_the_watches(
             before = api.requests.total()
             async with Feeds(client, namespace, "plane") as feeds, AsyncExitStack() as stack:
                 looks = [await stack.enter_async_context(feeds.of_job(namespace, "idle")) for _ in range(pages)]
-                await asyncio.wait_for(looks[0][1].wait(), 20)
+                await asyncio.wait_for(looks[0][1].wait(), 60)
                 await asyncio.sleep(1)
                 assert looks[0][0].job is not None and feeds.jobs.listed
                 open_now = api.requests.total()

@@ -66,7 +66,7 @@ def test_the_pod_goes_to_the_node_of_its_claim_and_with_its_command(
         while (told := command.stderr.readline()) != "tftj: the pod of the copy waits: 0/1 nodes available\n":
             assert told == "tftj: the pod of the copy waits: it starts\n"
         command.send_signal(signal.SIGINT)
-        _, told = command.communicate(timeout=20)
+        _, told = command.communicate(timeout=60)
         assert (command.returncode, "Traceback" in told) == (130, False), told
     assert pods(control_plane, job) == [] and list(tmp_path.iterdir()) == []
 
@@ -85,7 +85,7 @@ def test_a_pod_that_ends_and_one_that_was_left(control_plane: ControlPlane, job:
             "another pod in place of the one that was left",
         )
         set_status(control_plane, pod, failed)
-        _, told = command.communicate(timeout=20)
+        _, told = command.communicate(timeout=60)
     assert command.returncode == 2 and told.endswith(
         "tftj: the pod of the copy has ended: exit code 127: python3: not found; the image needs Python 3.9 or later; "
         "what has arrived is kept, and the same command goes on\n"

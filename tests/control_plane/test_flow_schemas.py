@@ -44,7 +44,7 @@ def placed(plane: ControlPlane, account: str, method: str, path: str) -> tuple[s
     request = urllib.request.Request(plane.url + path, headers=headers, method=method)
     context = ssl.create_default_context(cafile=plane.ca)
     try:
-        with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+        with urllib.request.urlopen(request, context=context, timeout=60) as answer:
             found = answer.headers
     except urllib.error.HTTPError as error:
         with error:

@@ -95,7 +95,7 @@ def test_a_job_from_its_creation_to_its_end(new_job: NewJob, judge: Judge, opera
     job.succeed_pod("job-worker-0")
     job.wait_for("Succeeded")
     assert status_of(judge, job) == CURRENT
-    job.plane.kubectl("wait", "--for=condition=Succeeded", "tftj/job", "--namespace", job.namespace, "--timeout=5s")
+    job.plane.kubectl("wait", "--for=condition=Succeeded", "tftj/job", "--namespace", job.namespace, "--timeout=60s")
     job.patch({"spec": {"runPolicy": {"ttlSecondsAfterFinished": 3600}}})
     wait_until(lambda: status_of(judge, job) == CURRENT, "the change of a finished job is observed")
 
@@ -109,7 +109,7 @@ def test_a_job_that_has_failed(new_job: NewJob, judge: Judge) -> None:
         {"status": FAILED, "reason": "MaxRestartsExceeded", "message": status["message"]},
     ]
     for condition in ("Failed", "Stalled"):
-        limits = ("--namespace", job.namespace, "--timeout=5s")
+        limits = ("--namespace", job.namespace, "--timeout=60s")
         job.plane.kubectl("wait", f"--for=condition={condition}", "tftj/job", *limits)
 
 

@@ -41,8 +41,8 @@ def test_of_two_gangs_that_do_not_fit_together_the_second_waits_with_no_pod(
     wait_until(lambda: any(each.status().get("reason") == "WaitingForQuota" for each in jobs), "one waits")
     first, second = sorted(jobs, key=lambda each: each.status().get("reason") == "WaitingForQuota")
     first.run(count=4)
-    status = second.wait_for("Starting", reason="WaitingForQuota")
-    assert status["message"] == "4 pods wait for room in the quota pods: they need pods=4 of 6"
+    words = "4 pods wait for room in the quota pods: they need pods=4 of 6"
+    status = second.wait_for("Starting", reason="WaitingForQuota", message=words)
     assert second.pods() == {} and status.get("restarts", {}).get("counted", 0) == 0
     release(control_plane, first)
     second.run(count=4)
@@ -54,9 +54,9 @@ def test_a_gang_that_can_never_fit_is_named_and_blocks_nobody(
     set_quota(control_plane, namespace, pods=6)
     use(control_plane, namespace, 3)  # somebody else's pods
     large = gang(new_job, "large", 5)
-    status = large.wait_for("Starting", reason="WaitingForQuota")
     words = "5 pods never fit in the quota pods: they need pods=5 of 6, beside what others use"
-    assert status["message"] == words and large.pods() == {}
+    large.wait_for("Starting", reason="WaitingForQuota", message=words)
+    assert large.pods() == {}
     gang(new_job, "small", 2).run(count=2)
     use(control_plane, namespace, 0)
     large.wait_for_pods(attempt=1, count=5)
@@ -84,8 +84,9 @@ def test_the_gangs_that_wait_start_by_age(control_plane: ControlPlane, new_job: 
     old.wait_for("Starting", reason="WaitingForQuota")
     time.sleep(1.1)  # creation times are whole seconds
     young = gang(new_job, "young", 2)
-    status = young.wait_for("Starting", reason="WaitingForQuota")
-    assert status["message"] == "room in the quota pods goes to the older job old first" and young.pods() == {}
+    words = "room in the quota pods goes to the older job old first"
+    young.wait_for("Starting", reason="WaitingForQuota", message=words)
+    assert young.pods() == {}
     release(control_plane, running)
     old.run(count=5)
     release(control_plane, old)

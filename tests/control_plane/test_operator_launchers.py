@@ -16,7 +16,9 @@ from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.launchers.gang import LocalGang
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
-SOON = 1.0
+# An operator that asked every two seconds, and ever less often while there is no news, would ask after 9 s of calm 5 s
+# later.
+CALM_SECONDS, SOON = 9.0, 4.0
 
 
 @contextmanager
@@ -39,22 +41,18 @@ def is_counted(job: TrainingJob, number: int) -> bool:
     return bool(job.status()["restarts"].get("counted") == number)
 
 
-def test_a_restart_in_place_is_in_the_status_within_a_second(
+def test_a_restart_in_place_is_in_the_status_before_a_probe_would_have_seen_it(
     new_job: NewJob, operator: OperatorProcess, tmp_path: Path
 ) -> None:
     with training(new_job, tmp_path, f"{own_network()}.251") as (job, gang):
-        lags = []
-        for number in (1, 2, 3):
-            gang.wait_for_phase("Training", number)
-            time.sleep(2.5)  # calm, as it would be for hours
-            gang.kill_program("worker-1")
-            killed = time.monotonic()
-            wait_until(partial(is_counted, job, number), "the charge")
-            lags.append(time.monotonic() - killed)
-            job.wait_for("Running")
-        assert sorted(lags)[1] < SOON, lags
-        status = job.status()
-        assert status["restarts"].items() >= {"counted": 3, "inPlace": 3}.items()
+        gang.wait_for_phase("Training", 1)
+        time.sleep(CALM_SECONDS)
+        gang.kill_program("worker-1")
+        killed = time.monotonic()
+        wait_until(partial(is_counted, job, 1), "the charge")
+        assert time.monotonic() - killed < SOON
+        status = job.wait_for("Running")
+        assert status["restarts"].items() >= {"counted": 1, "inPlace": 1}.items()
         assert status["message"].startswith("worker-1 was killed (SIGKILL); resumed from epoch ")
 
 

@@ -67,8 +67,9 @@ def test_a_suspended_job_frees_its_pods_is_cleaned_and_goes_on_as_it_was_changed
 
 
 def test_a_job_that_runs_too_long_fails(new_job: NewJob) -> None:
-    job = new_job(spec__runPolicy={"activeDeadlineSeconds": 3})
+    job = new_job()
     job.run()
+    run_policy(job, activeDeadlineSeconds=3)
     status = job.wait_for("Failed", reason="DeadlineExceeded")
     assert status["message"] == "not finished after 3 s (spec.runPolicy.activeDeadlineSeconds)"
     wait_until(lambda: job.pods() == {} and job.objects("services") == {}, "nothing is left")
@@ -78,11 +79,12 @@ def test_deadlines_pass_while_the_operator_is_down(new_job: NewJob, operator: Op
     long, late, done = new_job("long"), new_job("late"), new_job("done")
     for job in (long, done):
         job.run()
-        run_policy(job, activeDeadlineSeconds=3)
     late.wait_for_pods(attempt=1)
+    operator.kill()
+    for job in (long, done):
+        run_policy(job, activeDeadlineSeconds=3)
     run_policy(late, startDeadlineSeconds=3)
     hold_pod(late, "late-worker-1")
-    operator.kill()
     done.succeed_pod("done-worker-0")
     time.sleep(4)
     operator.start()

@@ -42,12 +42,13 @@ def test_requests_waits_watches_and_lag_are_on_the_page(new_job: NewJob, operato
         assert count > 0, (method, code)
         assert 0 < total(operator, "tftraining_api_request_seconds_sum", method=method, code=code) / count < 10
     assert total(operator, "tftraining_queue_seconds_count") >= 3
-    assert total(operator, "tftraining_queue_depth") < 10 and total(operator, "tftraining_failing_jobs") == 0
+    assert total(operator, "tftraining_queue_depth") < 10
+    wait_until(lambda: total(operator, "tftraining_failing_jobs") == 0, "the failing jobs of earlier tests are gone")
     assert total(operator, "tftraining_reconciled_jobs") >= 1
     wait_until(lambda: total(operator, "tftraining_event_loop_lag_seconds_count") > 2, "the event loop is probed")
-    ages = watch_ages(operator)
-    assert {f"{each} in all namespaces" for each in ("jobs", "pods", "services", "events")} | {"nodes"} == set(ages)
-    assert all(0 <= age < 100 for age in ages.values())
+    expected = {f"{each} in all namespaces" for each in ("jobs", "pods", "services", "events")} | {"nodes"}
+    wait_until(lambda: set(watch_ages(operator)) == expected, "the watch of quotas of an earlier test is closed")
+    assert all(0 <= age < 100 for age in watch_ages(operator).values())
 
 
 def test_refusals_are_counted_by_code(control_plane: ControlPlane, new_job: NewJob, operator: OperatorProcess) -> None:
@@ -90,11 +91,11 @@ def test_failing_passes_are_counted_and_show_as_a_condition(
             rule["verbs"] = ["patch"]
     restore(control_plane, role, without)
     job.fail_pod("job-worker-1")
-    condition = wait_until(lambda: job.condition("ReconcileError"), "the condition ReconcileError", 30)
+    condition = wait_until(lambda: job.condition("ReconcileError"), "the condition ReconcileError")
     assert condition["status"] == "True" and condition["reason"] == "Forbidden"
     assert "cannot update resource" in condition["message"]
     assert total(operator, "tftraining_failed_passes_total", reason="Forbidden") >= 3
-    assert total(operator, "tftraining_failing_jobs") == 1
+    wait_until(lambda: total(operator, "tftraining_failing_jobs") == 1, "those of earlier tests are gone")
     failed = total(operator, "tftraining_failed_passes_total", reason="Forbidden")
     restore(control_plane, role, rules)
     job.run(attempt=2)
@@ -118,7 +119,6 @@ def test_events_that_are_not_accepted_are_counted_and_hold_up_no_job(
     wait_until(
         lambda: total(operator, "tftraining_dropped_events_total", cause="NotAccepted") > before, "it is counted"
     )
-    assert job.events() == []
 
 
 @pytest.mark.slow_fault

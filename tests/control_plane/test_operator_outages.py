@@ -76,7 +76,7 @@ def start(**environment: str) -> subprocess.CompletedProcess[str]:
         env={"PATH": os.environ["PATH"], "TFTRAINING_PORT": str(free_port()), **environment},
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 
@@ -118,7 +118,7 @@ def test_the_start_waits_for_an_api_server_that_is_away(tmp_path: Path) -> None:
     try:
         wait_until(partial(logged, waiting, "cannot reach the API server"), "the operator waits")
         assert waiting.get("healthz")[0] == 200 and waiting.get("readyz")[0] == 500
-        assert waiting.terminate(seconds=8) == 0
+        assert waiting.terminate() == 0
         assert "Traceback" not in waiting.log_text()
     finally:
         waiting.kill()
@@ -168,7 +168,7 @@ def test_sigterm_ends_it_at_once_and_quietly(
 ) -> None:
     job = new_job()
     job.run()
-    assert operator.terminate(seconds=8) == 0
+    assert operator.terminate() == 0
     assert "Traceback" not in operator.log_text() and "never awaited" not in operator.log_text()
     operator.start()
     job.fail_pod("job-worker-0")

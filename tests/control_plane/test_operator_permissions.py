@@ -4,15 +4,13 @@ import copy
 import re
 from pathlib import Path
 
-from tests.control_plane.test_operator_bad_input import NEXT_TRY, set_quota
+from tests.control_plane.test_operator_bad_input import WOKEN, set_quota
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.installation import operator_kubeconfig
 from tests.support.control_plane.jobs import UNTOUCHED, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
 
 MERGE = "application/merge-patch+json"
-# The pauses between the tries grow with the time for which the permission is missing, which is some seconds here.
-BOUND = 15.0
 LATE = ("events", "nodes", "resourcequotas")
 
 
@@ -48,7 +46,7 @@ def test_a_namespace_whose_role_comes_late_is_served_then_and_holds_up_no_other(
         assert late.get("readyz") == (200, said) and late.get("healthz")[0] == 200
         pid = late.pid
         operator_kubeconfig(control_plane, [first, namespace], release="late")
-        wait_until(lambda: len(waiting.pods(attempt=1)) == 2, "the pods of the job in the late namespace", BOUND)
+        wait_until(lambda: len(waiting.pods(attempt=1)) == 2, "the pods of the job in the late namespace")
         waiting.run()
         waiting.fail_pod("job-worker-1")
         waiting.run(attempt=2)
@@ -74,7 +72,7 @@ def test_an_operator_that_may_watch_no_namespace_yet_is_not_ready_and_waits(
         job = TrainingJob(control_plane, namespace)
         job.create()
         operator_kubeconfig(control_plane, [namespace], release="none")
-        wait_until(lambda: none.get("readyz") == (200, "ok"), "the operator is ready", BOUND)
+        wait_until(lambda: none.get("readyz") == (200, "ok"), "the operator is ready")
         job.run()
     finally:
         none.kill()
@@ -98,10 +96,10 @@ def test_events_quotas_and_nodes_are_watched_once_they_may_be(
         wait_until(lambda: refused(narrow) == everything, "all three watches are wanted and refused")
         assert all(each in narrow.get("readyz")[1] for each in everything) and narrow.get("readyz")[0] == 200
         control_plane.request("PATCH", path, {"rules": rules}, MERGE)
-        wait_until(lambda: narrow.get("readyz") == (200, "ok"), "nothing is refused any more", BOUND)
+        wait_until(lambda: narrow.get("readyz") == (200, "ok"), "nothing is refused any more")
         assert refused(narrow) == set() and 'watch_age_seconds{watch="nodes"}' in narrow.get("metrics")[1]
         set_quota(control_plane, namespace, pods=2)
-        wait_until(lambda: len(held.pods()) == 2, "the change of the quota has woken the job", NEXT_TRY / 2)
+        wait_until(lambda: len(held.pods()) == 2, "the change of the quota has woken the job", WOKEN)
         entry = {"name": "tensorflow", "image": "trainer:1", "imageID": "", "restartCount": 0, "ready": False}
         creating = {**entry, "state": {"waiting": {"reason": "ContainerCreating"}}}
         warned.patch_pod("warned-worker-1", {"status": {"containerStatuses": [creating]}}, "/status")

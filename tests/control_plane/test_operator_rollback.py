@@ -9,17 +9,16 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.support.control_plane.apiserver import ControlPlane, WriteRefused
+from tests.support.control_plane.installation import DEFINITION, put_definition
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.support.control_plane.manifests import Manifest
 from tests.support.control_plane.operator_process import OperatorProcess
-
-CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tftrainingjobs.tftraining.dev"
 
 
 @pytest.fixture
 def define(control_plane: ControlPlane) -> Iterator[Callable[[bool], None]]:
     """Give a function that puts a newer definition of the resource in the place of this one, or takes it back."""
-    own: Manifest = control_plane.request("GET", CRD)["spec"]
+    own: Manifest = control_plane.request("GET", DEFINITION)["spec"]
     newer = copy.deepcopy(own)
     fields = newer["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     fields["spec"]["properties"]["successPolicy"]["enum"].append("AnyWorker")
@@ -27,8 +26,7 @@ def define(control_plane: ControlPlane) -> Iterator[Callable[[bool], None]]:
     fields["status"]["properties"]["topology"] = {"type": "string"}
 
     def put(is_newer: bool) -> None:
-        crd = control_plane.request("GET", CRD)
-        control_plane.request("PUT", CRD, {**crd, "spec": newer if is_newer else own})
+        put_definition(control_plane, newer if is_newer else own)
 
     yield put
     put(False)

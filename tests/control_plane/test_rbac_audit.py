@@ -7,7 +7,6 @@ their own add no use that this scenario lacks (RBAC would refuse it), and fail a
 (tests/support/control_plane/fixtures.py).
 """
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,10 +19,12 @@ from tests.control_plane.test_operator_scheduling import COSCHEDULING, VOLCANO, 
 from tests.support.control_plane.audit import AuditedControlPlane, Permission, audit_events, granted
 from tests.support.control_plane.chart import of_kind, render
 from tests.support.control_plane.installation import (
+    DEFINITION,
     OPERATOR_ACCOUNT,
     OPERATOR_NAMESPACE,
     install_crd,
     operator_kubeconfig,
+    put_definition,
 )
 from tests.support.control_plane.jobs import TrainingJob, wait_until
 from tests.support.control_plane.nodes import Node
@@ -31,12 +32,16 @@ from tests.support.control_plane.operator_process import OperatorProcess
 from tftraining_api.model.names import LABEL_JOB
 
 NAMESPACE = "red"
-CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tftrainingjobs.tftraining.dev"
 # Permissions that this scenario does not use, each with the reason why the chart grants it all the same.
 UNUSED: dict[Permission, str] = {}
 
 
-@pytest.fixture(params=[True, False], ids=["the whole cluster", "one namespace"])
+@pytest.fixture(
+    params=[
+        pytest.param(True, id="the whole cluster"),
+        pytest.param(False, id="one namespace", marks=pytest.mark.slow_fault),  # of the same rules
+    ]
+)
 def whole(request: pytest.FixtureRequest) -> bool:
     """Whether the operators watch all namespaces."""
     return bool(request.param)
@@ -137,11 +142,10 @@ def a_quota_refuses_pods(plane: AuditedControlPlane) -> None:
 def a_status_cannot_be_read(plane: AuditedControlPlane) -> None:
     job = new_job(plane, "newer", spec__runPolicy={"suspend": True})
     job.wait_for("Suspended")
-    crd = plane.request("GET", CRD)
-    newer = copy.deepcopy(crd)
-    status = newer["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    newer = plane.request("GET", DEFINITION)["spec"]
+    status = newer["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
     status["phase"]["enum"].append("Resizing")
-    plane.request("PUT", CRD, newer)
+    put_definition(plane, newer)
 
     def patched() -> bool:
         try:

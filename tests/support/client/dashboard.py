@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 class Dashboard:

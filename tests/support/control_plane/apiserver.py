@@ -121,7 +121,7 @@ class ControlPlane:
         request = urllib.request.Request(self.url + path, data, headers, method=method)
         context = ssl.create_default_context(cafile=self.ca)
         try:
-            with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+            with urllib.request.urlopen(request, context=context, timeout=60) as answer:
                 document: dict[str, Any] = json.load(answer)
         except urllib.error.HTTPError as error:
             with error:
@@ -133,13 +133,26 @@ class ControlPlane:
         query = f"{path}?watch=true&resourceVersion={version}&timeoutSeconds={seconds}"
         request = urllib.request.Request(self.url + query, headers={"Authorization": f"Bearer {self._token}"})
         context = ssl.create_default_context(cafile=self.ca)
-        with urllib.request.urlopen(request, context=context, timeout=30) as answer:
+        with urllib.request.urlopen(request, context=context, timeout=60) as answer:
             return [json.loads(line)["object"] for line in answer]
 
     def create_namespace(self, name: str) -> None:
         """Create a namespace and its service account `default`, without which no pod is admitted."""
         self.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         self.request("POST", f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+
+    def wait_until_allowed(self, namespace: str, token: str, rules: Sequence[dict[str, Any]]) -> None:
+        """Wait until whom the token names may do what these rules of RBAC allow: the API server reads new roles a
+        moment after it has stored them."""
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview"}
+        path, wanted = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {"spec": {"namespace": namespace}}
+        deadline = time.monotonic() + READY_SECONDS
+        while not all(
+            each in self.request("POST", path, {**review, **wanted}, token=token)["status"]["resourceRules"]
+            for each in rules
+        ):
+            assert time.monotonic() < deadline, f"not allowed: {rules}"
+            time.sleep(0.03)
 
     def write_kubeconfig(self, path: Path, token: str, namespace: str = "default") -> Path:
         """Write a kubeconfig for whom the token names, readable by this user only, and return its path."""
@@ -280,7 +293,7 @@ class ControlPlane:
         """Call etcd through its JSON gateway."""
         url = f"http://127.0.0.1:{self._etcd_port}/v3/{method}"
         request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             document: dict[str, Any] = json.load(answer)
         return document
 

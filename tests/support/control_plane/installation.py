@@ -7,6 +7,7 @@ the administrator's.
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -15,8 +16,9 @@ from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chart import CHART, of_kind, render
 from tests.support.repository import REPOSITORY
 
-SERVED_SECONDS = 30.0
+SERVED_SECONDS = 120.0
 CRD = REPOSITORY / "crds" / "tftrainingjobs.yaml"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/tftrainingjobs.tftraining.dev"
 OPERATOR_NAMESPACE = "tftraining-system"
 # Of the release `operator`.
 OPERATOR_ACCOUNT = f"system:serviceaccount:{OPERATOR_NAMESPACE}:operator-tftraining-operator"
@@ -38,6 +40,11 @@ def install_crd(plane: ControlPlane, file: Path = CRD) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
+
+
+def put_definition(plane: ControlPlane, spec: dict[str, Any]) -> None:
+    """Replace the spec of the definition. The API server writes its status at any moment: a PUT would conflict."""
+    plane.request("PATCH", DEFINITION, {"spec": spec}, "application/merge-patch+json")
 
 
 def operator_kubeconfig(

@@ -184,7 +184,7 @@ def rude_proxy(
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
-        assert ready.wait(10), "the proxy did not start"
+        assert ready.wait(60), "the proxy did not start"
         yield proxy
     finally:
         loop.call_soon_threadsafe(ended.set)

@@ -29,6 +29,7 @@ class Tenant:
         plane.request("POST", f"{roles}/rolebindings", binding)
         asked = plane.request("POST", f"{core}/serviceaccounts/{ACCOUNT}/token", {"spec": {"expirationSeconds": 3600}})
         self._token: str = asked["status"]["token"]
+        plane.wait_until_allowed(namespace, self._token, RULES)
 
     def send(self, method: str, path: str, body: object = None) -> Manifest:
         """Send a request in the tenant's name; WriteRefused if it is refused."""
