@@ -294,7 +294,7 @@ class Coordinator:
         elif (decided := self._decide(incident, now)) is not None:
             self.last_incident, self.member_back_at = replace(decided, alone=True), None
             peer.not_before = now + self.verdict.wait_after(decided)
-            self.outbox.send_stop(peer, decided, self._takes_new_pods(decided))
+            self.outbox.send_stop(peer, decided, self.verdict.takes_new_pods(decided, self.rounds.has_stepped))
 
     def _stop_after_copy(self, describe: Describe, now: float) -> None:
         """End the round as intended; after a copy if the members make copies."""
@@ -312,16 +312,9 @@ class Coordinator:
         decided = self._decide(incident, now)
         self.last_incident = decided or incident
         self.rounds.end(now, self.verdict.wait_after(incident))
+        new_pods = self.verdict.takes_new_pods(incident, self.rounds.has_stepped)
         for peer in self.membership.members if decided is not None else ():
-            self.outbox.send_stop(peer, self.last_incident, self._takes_new_pods(incident))
-
-    def _takes_new_pods(self, incident: Incident) -> bool:
-        """Whether a member's program no longer starts in its container. That member leaves for a new pod, and so do
-        those that have made no step in theirs: a start that another one has ended may have spoilt them, and replaced
-        one by one they would spoil each other's pods for ever. A failure that counts for the job is no container's."""
-        counts = bool(incident.same) and self.membership.policy.same_failure_limit > 0
-        repeats = counts and not self.rounds.has_stepped
-        return not repeats and any(peer.is_spoilt for peer in self.membership.members)
+            self.outbox.send_stop(peer, self.last_incident, new_pods)
 
     def _decide(self, incident: Incident, now: float) -> Incident | None:
         decided = self.verdict.decide(

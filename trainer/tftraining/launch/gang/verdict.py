@@ -1,6 +1,5 @@
-"""The job's result: charges incidents to the restart budget, and decides when the job has failed or succeeded.
-
-Whether a restart is in place, or in a new pod, is `_takes_new_pods` of coordinator.py.
+"""The job's result: charges incidents to the restart budget, and decides when the job has failed or succeeded, and
+whether a restart is in place or in new pods.
 
 Pure. The result never changes once set. The incident that ends the job causes no restart, so the counts omit it.
 """
@@ -90,6 +89,14 @@ class Verdict:
             return 0.0
         in_a_row, same = self.ledger.without_progress, self.ledger.same
         return backoff.wait(in_a_row, same, limit, incident.time if repeats else None)
+
+    def takes_new_pods(self, incident: Incident, has_stepped: bool) -> bool:
+        """Whether a member's program no longer starts in its container. That member leaves for a new pod, and so do
+        those that have made no step in theirs: a start that another one has ended may have spoilt them, and replaced
+        one by one they would spoil each other's pods for ever. A failure that counts for the job is no container's."""
+        counts = bool(incident.same) and self._membership.policy.same_failure_limit > 0
+        repeats = counts and not has_stepped
+        return not repeats and any(peer.is_spoilt for peer in self._membership.members)
 
     def decide_evaluator(self, incident: Incident, has_stepped: bool) -> None:
         """Decide about an evaluator's failure. It is never charged; only a rule can fail the job for it."""
