@@ -80,14 +80,16 @@ def test_a_kill_costs_the_epoch_that_it_hits(tmp_path: Path, member: str) -> Non
 def test_with_min_replicas_a_worker_whose_launcher_is_back_in_time_is_waited_for(tmp_path: Path) -> None:
     """Until the lease of the launcher that was killed is over nobody may go on, and its successor is there by then."""
     job = manifest("20", "0.05", workers=3, minReplicas=2)
-    job["spec"]["launcher"]["memberTimeoutSeconds"] = 8
+    job["spec"]["launcher"]["memberTimeoutSeconds"] = 12
     with Run(tmp_path, job, "--kill", "pod/worker-1@epoch=3") as run:
         assert run.wait() == 0
         log = run.log
     assert "SIGKILL for the launcher of worker-1 (--kill pod/worker-1@epoch=3)" in log
     second = [line.partition(" ")[0] for line in log.splitlines() if line.endswith("| tftraining: round 2 starts")]
     assert sorted(second) == ["worker-0", "worker-1", "worker-2"], log
-    assert re.search(r"worker-1's launcher disconnected, resumed from epoch \d+, \d+\.\d s without training", log), log
+    # On a busy machine its last heartbeat may be older than a second.
+    how = r"worker-1('s launcher disconnected| sent no heartbeat for \d+\.\d s)"
+    assert re.search(rf"{how}, resumed from epoch \d+, \d+\.\d s without training", log), log
     assert "restarts  1, " in log
 
 
@@ -253,7 +255,7 @@ def test_killed_itself_it_leaves_nothing_running(tmp_path: Path) -> None:
         run.wait_for(r"epoch \d+/100")
         run.process.kill()
         run.process.wait()
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while run.processes() and time.monotonic() < deadline:
             time.sleep(0.05)
         assert run.processes() == []

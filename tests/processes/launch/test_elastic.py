@@ -52,7 +52,7 @@ def test_a_terminated_worker_is_left_out(tmp_path: Path) -> None:
         status = gang.wait_for_phase("Training", 2)
         assert status["lastRestart"]["reason"] == "Terminated"
         assert sorted(gang.gang_environments(2)) == ["worker-0", "worker-1"]
-        assert gang.launchers["worker-2"].wait(10) == 143
+        assert gang.launchers["worker-2"].wait(60) == 143
 
 
 @pytest.mark.slow_fault

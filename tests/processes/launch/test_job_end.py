@@ -77,7 +77,7 @@ def test_a_terminated_launcher_is_not_charged(tmp_path: Path) -> None:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-1", signal.SIGTERM)
-        assert gang.launchers["worker-1"].wait(10) == 143
+        assert gang.launchers["worker-1"].wait(60) == 143
         found = gang.message("worker-1")
         assert (found["verdict"], found["reason"]) == ("", "Terminated")
         gang.wait_for(lambda: gang.status()["missing"] == ["worker-1"])
@@ -94,7 +94,7 @@ def test_the_chiefs_launcher_is_terminated(tmp_path: Path) -> None:
         gang.start()
         gang.wait_for_phase("Training")
         gang.kill("worker-0", signal.SIGTERM)
-        assert gang.launchers["worker-0"].wait(10) == 143
+        assert gang.launchers["worker-0"].wait(60) == 143
         gang.wait_for(lambda: gang.status("worker-1")["state"] == "waiting")
         assert gang.status("worker-1")["pid"] is None
         gang.start("worker-0")

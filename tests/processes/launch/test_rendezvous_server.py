@@ -39,7 +39,7 @@ async def dialled(
     reader, writer = await asyncio.open_connection("127.0.0.1", gang.rendezvous)
     try:
         channel = await connect(reader, writer, secret, first)
-        yield channel, await asyncio.wait_for(channel.receive(), 10)
+        yield channel, await asyncio.wait_for(channel.receive(), 60)
     finally:
         writer.close()
         with contextlib.suppress(OSError):
@@ -124,4 +124,4 @@ async def test_a_member_that_sends_invalid_frames_is_disconnected(tmp_path: Path
             channel.send(beat)
             with pytest.raises(ProtocolError):
                 while True:
-                    await asyncio.wait_for(channel.receive(), 10)
+                    await asyncio.wait_for(channel.receive(), 60)

@@ -22,7 +22,7 @@ def test_a_stalled_program_is_named_and_restarted(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, *ENDLESS, stallTimeoutSeconds=2) as gang:
         gang.start()
         gang.wait_for_phase("Training")
-        time.sleep(0.5)
+        gang.wait_for(lambda: all((each["step"] or 0) > 0 for each in gang.status()["members"].values()))
         gang.order("worker-1", "hang")
         status = gang.wait_for_phase("Training", 2)
         last = status["lastRestart"]

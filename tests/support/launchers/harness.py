@@ -167,7 +167,7 @@ def line_of(path: Path) -> str | None:
     return text.strip() if text.endswith("\n") else None
 
 
-async def until(look: Callable[[], T], what: str, seconds: float = 20) -> T:
+async def until(look: Callable[[], T], what: str, seconds: float = 60) -> T:
     """The first true value that `look` returns."""
     deadline = time.monotonic() + seconds
     while not (found := look()):  # what is waited for happens in another process
