@@ -9,7 +9,7 @@ from tests.support.kwok import coscheduling
 from tests.support.kwok.jobs import NewJob, SimulatedJob
 
 pytestmark = [pytest.mark.slow_fault, pytest.mark.usefixtures("with_coscheduling")]
-PLACING_SECONDS = 60.0  # what the plugin has turned away it looks at again after a while
+PLACING_SECONDS = 90.0  # what the plugin has turned away it looks at again after a while
 
 
 def a_gang(new_job: NewJob, name: str, /, **changes: object) -> SimulatedJob:

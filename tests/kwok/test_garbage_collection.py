@@ -55,14 +55,13 @@ def test_what_is_left_of_a_job_whose_pods_are_orphaned_is_in_the_way_and_named(n
 def test_a_namespace_takes_along_its_jobs(new_job: NewJob, control_plane: ControlPlane) -> None:
     job = new_job(spec__restartPolicy={"mode": "InPlace"})
     job.train()
-    control_plane.kubectl("delete", "namespace", job.namespace, "--timeout=30s")
+    control_plane.kubectl("delete", "namespace", job.namespace, "--timeout=60s")
     assert job.is_gone() and not left(job)
 
 
 def test_an_expired_job_takes_along_what_it_kept(new_job: NewJob) -> None:
     job = new_job(
         spec__restartPolicy={"mode": "Recreate", "maxRestarts": 0},
-        spec__runPolicy={"ttlSecondsAfterFinished": 3},
         spec__storage={"volume": {"nfs": {"server": "files", "path": "/"}}},
     )
     job.train()
@@ -70,7 +69,8 @@ def test_an_expired_job_takes_along_what_it_kept(new_job: NewJob) -> None:
     status = job.wait_for("Failed")
     assert (status["failure"]["exitCode"], status["failure"]["logTail"]) == (3, "out of luck")
     wait_until(lambda: job.condition("Cleaned").get("status") == "True", "the directories are cleaned")
-    assert list(job.pods()) == ["job-worker-1"], "the failed pod is kept for its log"
+    wait_until(lambda: list(job.pods()) == ["job-worker-1"], "the failed pod is kept for its log")
+    job.patch({"spec": {"runPolicy": {"ttlSecondsAfterFinished": 1}}})
     wait_until(job.is_gone, "the job has expired")
     wait_until(lambda: not left(job), "nothing is left")
 

@@ -47,12 +47,13 @@ def test_a_taint_that_evicts(new_job: NewJob, mode: str) -> None:
     [("InPlace", "job-worker-0"), pytest.param("Recreate", "job-worker-1", marks=pytest.mark.slow_fault)],
 )
 def test_a_node_that_stays_silent(new_job: NewJob, mode: str, lost: str) -> None:
-    job = new_job(spec__restartPolicy={"mode": mode}, spec__runPolicy={"nodeLostSeconds": 2})
+    job = new_job(spec__restartPolicy={"mode": mode}, spec__runPolicy={"nodeLostSeconds": NEVER})
     job.train()
     old, node = job.uids()[lost], job.node_of(lost)
     silent(node)
     status = job.wait_for("Running", reason="NodeNotReady", ready="1/2")
     assert status["message"].startswith(f"{lost.removeprefix('job-')}: node {node.name} has not been ready since ")
+    job.patch({"spec": {"runPolicy": {"nodeLostSeconds": 2}}})
     is_made_good_elsewhere(job, node, old, lost=lost)
     node.speak()
     node.wait_until_usable()
@@ -102,24 +103,26 @@ def test_a_node_that_is_deleted_while_the_operator_is_down(new_job: NewJob, oper
 
 
 def test_a_pod_that_is_evicted_from_a_node_that_does_not_answer(new_job: NewJob) -> None:
-    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": 4})
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": NEVER})
     job.train()
     old, node = job.uids()[LOST], job.node_of(LOST)
     silent(node)
     job.evict(LOST)
     assert "deletionTimestamp" in job.pods()[LOST]["metadata"]
+    job.patch({"spec": {"runPolicy": {"nodeLostSeconds": 4}}})
     is_made_good_elsewhere(job, node, old, "EvictionByEvictionAPI")
 
 
 def test_all_nodes_silent_is_an_outage_of_the_control_plane(new_job: NewJob, nodes: list[Node]) -> None:
-    patience = 4  # seconds; the last node is found silent up to two after the first
-    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": patience})
+    patience = 4
+    job = new_job(spec__restartPolicy={"mode": "InPlace"}, spec__runPolicy={"nodeLostSeconds": NEVER})
     job.train()
     old = job.uids()
     for node in nodes:
         node.silence()
     wait_until(lambda: {node.ready() for node in nodes} == {"Unknown"}, "all nodes are Unknown")
     job.wait_for("Running", reason="NodeNotReady", ready="0/2")
+    job.patch({"spec": {"runPolicy": {"nodeLostSeconds": patience}}})
     time.sleep(patience + 1)
     assert job.uids() == old
     for node in nodes:

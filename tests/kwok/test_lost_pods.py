@@ -81,7 +81,7 @@ def test_a_drained_node(new_job: NewJob) -> None:
     job = new_job(spec__restartPolicy={"mode": "InPlace"})
     job.train()
     old, node = job.uids(), job.node_of("job-worker-1")
-    job.plane.kubectl("drain", node.name, "--delete-emptydir-data", "--timeout=20s")
+    job.plane.kubectl("drain", node.name, "--delete-emptydir-data", "--timeout=60s")
     is_made_good(job, "job-worker-1", old, "EvictionByEvictionAPI")
     assert node.name not in {pod["spec"]["nodeName"] for pod in job.pods().values()}
 
@@ -128,7 +128,7 @@ def test_a_finished_worker_that_is_drained_away_does_not_run_again(new_job: NewJ
     node = job.node_of("job-worker-1")
     job.tell_program("job-worker-1", 0)
     wait_until(lambda: job.status()["replicas"]["worker"].get("succeeded") == 1, "worker-1 has finished")
-    job.plane.kubectl("drain", node.name, "--delete-emptydir-data", "--timeout=20s")
+    job.plane.kubectl("drain", node.name, "--delete-emptydir-data", "--timeout=60s")
     wait_until(lambda: set(job.pods()) == {"job-worker-0"}, "its pod is gone")
     job.finish()
     assert job.status()["restarts"] == {"counted": 0}
@@ -147,7 +147,7 @@ def test_a_drained_node_with_several_pods_is_one_disruption(new_job: NewJob, nod
     time.sleep(1.1)  # pods tell their age in seconds
     for node in nodes[1:]:
         node.untaint()
-    job.plane.kubectl("drain", nodes[0].name, "--delete-emptydir-data", "--timeout=20s")
+    job.plane.kubectl("drain", nodes[0].name, "--delete-emptydir-data", "--timeout=60s")
     for pod, uid in old.items():
         job.wait_for_another(pod, uid)
     job.train(8, attempt=2 if mode == "Recreate" else 1)
