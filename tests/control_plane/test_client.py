@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -430,6 +431,7 @@ class Terminal:
 
     def read_until(self, text: str) -> None:
         while text not in self.text:
+            assert select.select([self._ours], [], [], 60)[0], f"nothing more than: {self.text}"
             self.text += os.read(self._ours, 65536).decode()
 
     def type(self, text: str) -> None:
@@ -443,7 +445,7 @@ class Terminal:
     def read_to_the_end(self) -> int:
         """Read until the command has ended; its exit code."""
         with contextlib.suppress(OSError):  # the other end is closed
-            while chunk := os.read(self._ours, 65536):
+            while select.select([self._ours], [], [], 60)[0] and (chunk := os.read(self._ours, 65536)):
                 self.text += chunk.decode()
         return self._process.wait(60)
 

@@ -21,6 +21,10 @@ __all__ = ["client"]  # a fixture
 NAME = "tftrainingjob.tftraining.dev/job"
 
 
+# Where the operator of an earlier test runs, the jobs have pods, and each replacement waits for their end.
+pytestmark = pytest.mark.usefixtures("garbage_collection")
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., str]:
     """Give a writer of the file of a job with its program in a ConfigMap."""
@@ -50,7 +54,6 @@ def test_an_edited_program_takes_the_place_of_the_job_once_its_pods_are_gone(
     operator: OperatorProcess,
     control_plane: ControlPlane,
     namespace: str,
-    garbage_collection: None,
     write: Callable[..., str],
 ) -> None:
     job = TrainingJob(control_plane, namespace)
