@@ -26,11 +26,6 @@ GOOD = {
 }
 
 
-# Half a minute and more each. `make test` has a kill of one program that is alone, here, and of one of two workers, in
-# test_digits.py; a training of every program is in tests/processes/trainer.
-SLOW = ("dtensor-mlp", "transfer-learning", "multi-worker-custom-loop", "multi-worker-evaluator", "resnet50")
-
-
 # The other manifests, each without a kill. `minimal` has no storage, and loses its backup and its model with its pods.
 OTHERS = {
     "chief": [],
@@ -56,9 +51,10 @@ def test_nothing_is_told_of_a_training_that_is_as_it_should_be(
     assert [line for line in false_alarms(log) if name != "minimal" or "outside the job's storage" not in line] == []
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(each, marks=[pytest.mark.slow_fault] if each in SLOW else []) for each in GOOD]
-)
+# Half a minute and more each. `make test` has a kill of one of two workers of a manifest, in test_own_program.py and
+# test_lessons.py, and of a program that is alone, in tests/exact.
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("name", GOOD)
 def test_it_runs_as_written_and_survives_a_kill(tmp_path: Path, name: str) -> None:
     job = yaml.safe_load((REPOSITORY / "examples" / f"{name}.yaml").read_text())
     kill, good = GOOD[name]

@@ -15,7 +15,7 @@ from tests.support.client.local_run import Run
 from tests.support.trainer.lessons import ACCURACY, FOURTH_EPOCH, LESSONS, RESUMED, manifest
 
 # Half a minute each. `make test` has the loop that reports no progress, here, a `fit` of two workers in
-# test_own_program.py, and a program that is alone in test_examples.py.
+# test_own_program.py, and a program that is alone in tests/exact.
 SLOW = ("multi-worker-fit", "mirrored-custom-loop", "dtensor-mlp", "transfer-learning")
 
 

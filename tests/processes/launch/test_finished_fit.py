@@ -261,7 +261,8 @@ def test_a_program_that_skips_finished_work_takes_no_other_end(place: Path) -> N
     assert outcome.epochs() == [0, 1, 0, 1], outcome.log
 
 
-@pytest.mark.parametrize("keras", [LEGACY, pytest.param(KERAS_3, marks=pytest.mark.slow_fault)])
+@pytest.mark.slow_fault  # `make test` has their identities alone, in tests/unit (test_call_site.py)
+@pytest.mark.parametrize("keras", [LEGACY, KERAS_3])
 def test_two_fits_on_one_line_each_have_their_own_end(place: Path, keras: str) -> None:
     outcome = run(place, head(keras) + ONE_LINE)
     first, second, *again = outcome.ends()

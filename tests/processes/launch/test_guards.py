@@ -55,7 +55,6 @@ FEW = [
     with_parameter("CallbackList", "on_train_batch_end", "self, batch, logs=None", ALL, **NOTHING),
     renamed("_train_counter", f"{FIT} does not use _train_counter", PROGRESS, **NOTHING),
     renamed("_initial_epoch", "_initial_epoch", MEMORY, resumes=False),
-    renamed("_dataset", "_dataset", MEMORY, resumes=False),
 ]
 MORE = [
     UNCHANGED,
@@ -65,8 +64,17 @@ MORE = [
     *(
         renamed(name, name, MEMORY, resumes=False)
         for name in (
-            *("_initial_step", "_adapter", "_inferred_steps", "_insufficient_data", "_history", "step_increment"),
+            *(
+                "_dataset",
+                "_initial_step",
+                "_adapter",
+                "_inferred_steps",
+                "_insufficient_data",
+                "_history",
+                "step_increment",
+            ),
             *("enumerate_epochs", "should_recreate_iterator", "make_train_function", "write_checkpoint_manager"),
+            "_dataset",
         )
     ),
     renamed("_training_state", "_training_state", FINISHED),

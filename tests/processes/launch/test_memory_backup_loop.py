@@ -215,12 +215,12 @@ def test_a_killed_loop_resumes_at_the_copy_and_ends_with_the_same_bytes(
     train: Callable[..., LocalGang], keras: str
 ) -> None:
     undisturbed = train(BEGIN + KILLED, {"worker": 2}, mode="Off", KERAS=keras)
-    killed = train(BEGIN + KILLED, {"worker": 2}, KERAS=keras, KILLS="1@40 0@90")
+    killed = train(BEGIN + KILLED, {"worker": 2}, KERAS=keras, KILLS="1@60")  # twice: test_memory_backups.py
     assert ends(killed) == ends(undisturbed)
     assert ends(undisturbed)[0] != ends(undisturbed)[1]  # each worker has its own moving averages
     assert begins(undisturbed) == [(0, "memory")]
-    first, second, third = (step for step, _ in begins(killed))
-    assert first == 0 and 40 - INTERVAL <= second <= 40 and 90 - INTERVAL <= third <= 90
+    first, second = (step for step, _ in begins(killed))
+    assert first == 0 and 60 - INTERVAL <= second <= 60
     assert "no backups in memory" not in killed.log("worker-0")
 
 
