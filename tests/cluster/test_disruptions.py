@@ -146,7 +146,7 @@ def test_suspended_and_resumed(training: Training, directory: Path) -> None:
     training.change({"runPolicy": {"suspend": False}})
     status = training.wait_for_phase("Succeeded", START_SECONDS + TRAIN_SECONDS)
     assert status["restarts"].get("counted", 0) == 0, status
-    resumed = training.wait_for_line("worker-0", r"^resumed from epoch \d+", 5)
+    resumed = training.wait_for_line("worker-0", r"^resumed from epoch \d+", 60)
     assert 0 < int(resumed.split()[-1]) < EPOCHS
 
 

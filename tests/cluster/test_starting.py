@@ -9,7 +9,8 @@ from testbed.cluster import Cluster
 from tests.support.cluster.training import Manifest, Training, example, local_storage
 
 WORDS_SECONDS = 60
-SOON = 2.0
+# The pod's own status is one source of it, an event the other; the operator looks by itself only after minutes.
+SOON = 20.0
 GONE = {"storage": {"volume": {"persistentVolumeClaim": {"claimName": "nowhere"}}, "saveDirs": ["."]}}
 
 
