@@ -10,7 +10,7 @@ of one with launchers is its Keras (see plan/keras.py).
 import asyncio
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Counted, Metrics
+from tftraining_operator.cluster.node_departures import NodeDepartures
 from tftraining_operator.cluster.quota_admission import QuotaAdmission
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.storage_admission import StorageAdmission
@@ -50,6 +51,7 @@ from tftraining_operator.plan.step import Planner, Step
 logger = logging.getLogger(__name__)
 # Number of replicas or pods of a large gang. The planner takes less than a few milliseconds for a smaller one.
 LARGE = 500
+EVERY_MINUTE = timedelta(minutes=1)
 
 
 class _Memory(msgspec.Struct):
@@ -81,13 +83,17 @@ class Dependencies(NamedTuple):
 
 
 class Reconciler:
-    """Carries out passes. `plan` is the planner with its settings bound; `clock` returns the time, with a time zone."""
+    """Carries out passes. `plan` is the planner with its settings bound, `departure_interval` the time between two pods
+    that leave nodes for a condition; `clock` returns the time, with a time zone."""
 
-    def __init__(self, dependencies: Dependencies, queue: WorkQueue, plan: Planner) -> None:
+    def __init__(
+        self, dependencies: Dependencies, queue: WorkQueue, plan: Planner, departure_interval: timedelta = EVERY_MINUTE
+    ) -> None:
         self._jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics = dependencies
         self._queue = queue
         self._quota_admission = QuotaAdmission(self._quotas, self._jobs, self._children.pods, queue.add)
         self._storage = StorageAdmission(self._jobs, self._children.pods, queue.add)
+        self._departures = NodeDepartures(self._jobs, departure_interval)
         self._plan = plan
         self._memories: dict[Key, _Memory] = {}
         self._deciding = asyncio.Semaphore(1)
@@ -164,6 +170,9 @@ class Reconciler:
             await self._children.look(job)
             memory.looked = True
             observed = self._observe(job, memory, hold)
+            step = await self._decide(job, observed, now)
+        if step.departs and (due_from := self._departures.take(now)) is not None:
+            observed = msgspec.structs.replace(observed, departs_from=due_from)
             step = await self._decide(job, observed, now)
         self._launcher_reports.follow(key, launcher_endpoint(job, step.status, observed.pods))
         due_at = due(job, step.status, memory.written, self._launcher_reports.followed)

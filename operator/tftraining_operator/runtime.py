@@ -5,6 +5,7 @@ import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -52,7 +53,9 @@ WORKERS = 16
 AUDIT_SECONDS = 300.0
 START_PAUSE = 5.0
 MOST_NAMED = 5
+LONGEST_INTERVAL = 86400
 UPDATE = "update it: kubectl apply --server-side -f crds/tftrainingjobs.yaml"
+UNSEEN = "an operator that is confined to namespaces may not read nodes, so no pod leaves a node with the conditions"
 # At a clean stop the writes in flight may end; the lease is released only after them.
 DRAIN_SECONDS = 3.0
 # In pauses of one request for which the API server asks, below DRAIN_SECONDS: a pass in a pause holds a worker, and
@@ -65,6 +68,7 @@ class OperatorConfig(Frozen, frozen=True):
     """The settings from the environment. Empty `namespaces` means all. Helper pods run `image`, which also contains the
     launcher. `launchers` is how to reach launchers: direct, proxy (through the API server), or "" (direct inside the
     cluster, proxy outside). NetworkPolicies admit the pods of `operator_selector`; None for no NetworkPolicies.
+    Pods leave nodes on which one of `node_conditions` holds, one in the cluster each `node_condition_interval`.
     `leader_election` is the Lease of the leader election, None for none: the process then always leads. `operator_pods`
     selects, in the lease's namespace, all pods of the operator's release by their labels. `log_format` is
     text or json."""
@@ -76,6 +80,8 @@ class OperatorConfig(Frozen, frozen=True):
     log_level: str = "INFO"
     log_format: str = FORMATS[0]
     launchers: str = ""
+    node_conditions: tuple[str, ...] = ()
+    node_condition_interval: timedelta = timedelta(minutes=1)
     operator_selector: OperatorSelector | None = None
     leader_election: LeaseName | None = None
     operator_pods: str = ""
@@ -107,12 +113,29 @@ def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
         log_level=level,
         log_format=log_format,
         launchers=launchers,
+        node_conditions=_node_conditions(env.get("TFTRAINING_NODE_CONDITIONS", "")),
+        node_condition_interval=_interval(env.get("TFTRAINING_NODE_CONDITION_INTERVAL") or "60"),
         operator_selector=operator_selector(
             env.get("TFTRAINING_NETWORK_POLICY", ""), env.get("TFTRAINING_METRICS_FROM", "")
         ),
         leader_election=_lease_name(env.get("TFTRAINING_LEADER_ELECTION", "")),
         operator_pods=env.get("TFTRAINING_OPERATOR_PODS", ""),
     )
+
+
+def _node_conditions(text: str) -> tuple[str, ...]:
+    """The types of conditions, without that which holds on each node that is well."""
+    types = tuple(each.strip() for each in text.split(",") if each.strip())
+    if "Ready" in types:
+        raise ValueError("TFTRAINING_NODE_CONDITIONS must not contain Ready, which holds on nodes that are well")
+    return types
+
+
+def _interval(text: str) -> timedelta:
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= LONGEST_INTERVAL:
+        allowed = f"a number of seconds from 1 to {LONGEST_INTERVAL}"
+        raise ValueError(f"TFTRAINING_NODE_CONDITION_INTERVAL must be {allowed}, not {text!r}")
+    return timedelta(seconds=int(text))
 
 
 def _lease_name(text: str) -> LeaseName | None:
@@ -161,7 +184,7 @@ class Operator:
         internals.queue_depth, internals.failing_jobs = (lambda: self.queue.depth), (lambda: self.queue.failing)
         internals.watch_ages, internals.refused_watches = self._watch_ages, self._refused
         self.queue.waited = internals.waited
-        self._nodes = NodeStore(api)
+        self._nodes = NodeStore(api, settings.node_conditions)
         self._children = Children(api, ChildStore(), ChildStore(), self._nodes)
         self._events = Events(api, settings.identity, internals.dropped)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
@@ -175,7 +198,10 @@ class Operator:
             self.jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics
         )
         self._reconciler = Reconciler(
-            dependencies, self.queue, partial(plan, image=settings.image, operator_selector=settings.operator_selector)
+            dependencies,
+            self.queue,
+            partial(plan, image=settings.image, operator_selector=settings.operator_selector),
+            settings.node_condition_interval,
         )
         self._reconciler.clock = self._nodes.clock = self._children.pods.clock = api.clock.now
         self.queue.failed, self.queue.lane = self._reconciler.report_failure, self._reconciler.lane
@@ -186,6 +212,8 @@ class Operator:
         # Nodes have no namespace: an operator that is confined to namespaces may not read them.
         nodes = [] if settings.namespaces else [Reflector(api, "nodes", "", self._nodes, self._node_changed)]
         self._node_watch: list[Reflector[Any]] = nodes
+        if settings.namespaces and settings.node_conditions:
+            logger.warning("%s: %s", UNSEEN, ", ".join(settings.node_conditions))
         self._served: list[str] = []
         self._any_served = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}

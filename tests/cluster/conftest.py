@@ -18,7 +18,7 @@ from testbed import release
 from testbed.cluster import Cluster
 from testbed.kube import Kube
 from testbed.shell import Impossible
-from tests.support.cluster.training import local_storage
+from tests.support.cluster.training import SICK, local_storage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +59,7 @@ def cluster(pytestconfig: pytest.Config) -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def operator(cluster: Cluster) -> Iterator[str]:
     """Install the operator from the chart and give the namespace it runs in; it is uninstalled by its last user."""
-    settings = release.OFF_THE_WORKERS if cluster.nodes else ()
+    settings = (*(release.OFF_THE_WORKERS if cluster.nodes else ()), f"nodeConditions.types={{{SICK}}}")
     with release.session(cluster.kube, cluster.images[0], *settings) as namespace:
         yield namespace
 

@@ -4,13 +4,14 @@ The operator is kept off the workers, so that a test may take either of them awa
 """
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from testbed.cluster import Cluster
 from testbed.nodes import Nodes
-from tests.support.cluster.training import Manifest, Training, condition, example
+from tests.support.cluster.training import SICK, Manifest, Training, condition, example
 
 EPOCHS = 8
 START_SECONDS = 180
@@ -136,6 +137,26 @@ def test_a_node_that_is_off_and_whose_object_is_deleted(training: Training, node
     finally:
         nodes.start(node, training.kube)
         training.kube.kubectl("wait", "--for=condition=Ready", f"node/{node}", "--timeout=90s")
+
+
+@pytest.mark.slow_fault
+def test_a_node_with_a_listed_condition_is_left_after_a_copy(training: Training, nodes: Nodes, directory: Path) -> None:
+    node, kubectl = training.node(VICTIM), training.kube.kubectl
+
+    def tell(status: str) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        sick = {"type": SICK, "status": status, "lastTransitionTime": now, "lastHeartbeatTime": now}
+        patch = json.dumps({"status": {"conditions": [{**sick, "reason": "Test", "message": "2 errors"}]}})
+        kubectl("patch", "node", node, "--subresource=status", "--type=strategic", "--patch", patch)
+
+    tell("True")
+    try:
+        status = _assert_resumed(training, directory, disruptions=1, recreated=1)
+        assert (status["lastRestart"]["reason"], status["lastRestart"].get("lostSteps", 0)) == ("NodeCondition", 0)
+        assert [each["name"] for each in status["avoidedNodes"]] == [node]
+        assert training.node(VICTIM) != node
+    finally:
+        tell("False")
 
 
 @pytest.mark.slow_fault

@@ -107,6 +107,7 @@ ADVICE = {
     "UncleanContainer": "wait: the pod is made anew; a command that cannot run twice in a container recurs",
     "NodeSuspected": "wait: the pod is made anew, on another node if one has room; check the node",
     "NodeLost": "repair or remove the node (`kubectl delete node`); the pod is created on another one",
+    "NodeCondition": "wait: the pod is made anew, on another node if one has room; repair the node",
     "KeyLost": "do not delete the job's Secret; the gang resumes in new pods",
     "Starting": "wait: the pods exist and do not train yet",
     "FewerWorkers": "`tftj status JOB` shows the missing workers; the others train on",

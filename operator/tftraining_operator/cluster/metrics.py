@@ -21,6 +21,7 @@ from tftraining_operator.cluster.internals import Internals
 from tftraining_operator.model.launcher_report import SOURCES
 from tftraining_operator.model.observed import DISRUPTION_REASONS, NODE_REBOOT_REASONS
 from tftraining_operator.plan import auxiliary_objects, node_loss
+from tftraining_operator.plan.incident import NODE_CONDITION
 
 PHASES = ("Pending", "Starting", "Running", "Restarting", "Suspended", "Succeeded", "Failed")
 # Reasons that Kubernetes and Kueue give to pods and containers, beyond those that the operator interprets.
@@ -37,6 +38,7 @@ JOB_REASONS = (
     *incident.LOSSES,
     *incident.PLANNED,
     node_loss.REASON,
+    NODE_CONDITION,
     auxiliary_objects.KEY_LOST,
     RESUMED_TRAINING_DIFFERS,
     *same_member.NEW_POD,

@@ -27,10 +27,12 @@ class _Known(NamedTuple):
 
 
 class NodeStore:
-    """All nodes by name. `clock` returns the time, with a time zone."""
+    """All nodes by name, with those of their conditions that are `listed`. `clock` returns the time, with a time
+    zone."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, listed: Collection[str] = ()) -> None:
         self._api = api
+        self._listed_conditions = listed
         self.clock: Callable[[], datetime] = lambda: datetime.now(UTC)
         self._known: dict[str, _Known] = {}
         self._listed = False
@@ -48,9 +50,10 @@ class NodeStore:
         return Nodes({name: self._find(name) for name in names}, self._steady_since)
 
     async def look(self, names: Iterable[str]) -> None:
-        """Read those of these nodes from the API server that are not ready as far as the cache knows. ApiError if one
-        cannot be read."""
-        suspects = [name for name in names if self._listed and not self._find(name).is_ready]
+        """Read those of these nodes from the API server that are not ready as far as the cache knows, or have a listed
+        condition. ApiError if one cannot be read."""
+        found = {name: self._find(name) for name in names} if self._listed else {}
+        suspects = [name for name, node in found.items() if node.conditions or not node.is_ready]
         limit = asyncio.Semaphore(READS)
         for error in await asyncio.gather(*(self._read(name, limit) for name in suspects), return_exceptions=True):
             if error is not None:
@@ -80,7 +83,7 @@ class NodeStore:
     def upsert(self, raw: Manifest) -> set[str]:
         """Take in a new or changed node; returns its name if the change matters to its pods (heartbeats do not)."""
         name = raw["metadata"]["name"]
-        old, new = self._known.get(name), _Known(version(raw), parse_node(raw))
+        old, new = self._known.get(name), _Known(version(raw), parse_node(raw, self._listed_conditions))
         if old is not None and old.version >= new.version:
             return set()
         if not new.node.is_ready:

@@ -13,7 +13,16 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 ZONE, CONTROL_PLANE = "topology.kubernetes.io/zone", "node-role.kubernetes.io/control-plane"
 # As the node controller counts: from so many nodes on, a zone of which so many percent are not ready is disrupted.
 LEAST_NODES, MOST_UNREADY_PERCENT = 3, 55
+LONGEST_WORDS = 256
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+class NodeCondition(Frozen, frozen=True):
+    """A condition of a node that holds `since` then."""
+
+    type: str
+    since: datetime
+    message: str = ""
 
 
 class Node(Frozen, frozen=True):
@@ -21,7 +30,8 @@ class Node(Frozen, frozen=True):
     ready; None if it is not ready or the time is unknown. `noticed_at` is when this operator saw that it is not ready.
     A `gone` node has no object in the cache.
 
-    `evicts` is whether the out-of-service taint makes Kubernetes delete pods that do not tolerate it.
+    `evicts` is whether the out-of-service taint makes Kubernetes delete pods that do not tolerate it. `conditions` are
+    those that hold of the types for which pods leave a node (plan/node_conditions.py).
     """
 
     name: str
@@ -33,6 +43,7 @@ class Node(Frozen, frozen=True):
     out_of_service: bool = False
     evicts: bool = False
     gone: bool = False
+    conditions: tuple[NodeCondition, ...] = ()
 
     @property
     def is_ready(self) -> bool:
@@ -80,8 +91,9 @@ def _ready_since(nodes: Collection[Node], least: int) -> datetime | None:
     return None if len(times) < least else max(times[:least], default=_LONG_AGO)
 
 
-def parse_node(raw: Manifest) -> Node:
-    """Parse a node from the API server. A node without a Ready condition counts as ready."""
+def parse_node(raw: Manifest, listed: Collection[str] = ()) -> Node:
+    """Parse a node from the API server. A node without a Ready condition counts as ready. `listed` are the types of
+    conditions for which pods leave a node."""
     conditions = (raw.get("status") or {}).get("conditions") or ()
     ready = next((each for each in conditions if each.get("type") == "Ready"), None)
     since = None
@@ -99,4 +111,9 @@ def parse_node(raw: Manifest) -> Node:
         ready_since=since if is_ready else None,
         out_of_service=bool(effects),
         evicts="NoExecute" in effects,
+        conditions=tuple(
+            NodeCondition(each["type"], parse_time(each["lastTransitionTime"]), each.get("message", "")[:LONGEST_WORDS])
+            for each in conditions
+            if each.get("type") in listed and each.get("status") == "True" and each.get("lastTransitionTime")
+        ),
     )

@@ -268,7 +268,8 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
     nodes of the pods; None if the operator may not read nodes. `leftovers` are children of an earlier job of the same
     name; `earlier` are those of its pods that are being deleted. `unreadable` names a child of the job that this
     version cannot read, and the reason. `keras_dropped`: the API server's definition of the resource, older than the
-    operator, has dropped status.keras from the answer.
+    operator, has dropped status.keras from the answer. `departs_from` is when the next pod of the cluster may leave a
+    node for a condition; None for now.
     """
 
     pods: tuple[Pod, ...] = ()
@@ -284,6 +285,7 @@ class Observed(Frozen, frozen=True, dict=True, gc=True):
     storage: StorageUse = StorageUse()
     quota: QuotaHold | None = None
     keras_dropped: bool = False
+    departs_from: datetime | None = None
 
     @cached_property
     def replicas(self) -> tuple[Pod, ...]:

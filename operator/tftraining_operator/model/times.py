@@ -4,6 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 from tftraining_api.model.times import FIRST
 
+# Kubernetes tells times in whole seconds.
+RESOLUTION = timedelta(seconds=1)
 # So far the estimate of the API server's time may be off.
 UNCERTAIN = timedelta(seconds=2)
 

@@ -20,7 +20,7 @@ The invariants (tests/support/simulated_cluster/invariants.py checks them after 
 The files, in the order in which to read them
     planner, context, step        the stages, their input and their output
     gang                          the pods, sorted by what they are to the present attempt
-    node_loss                     pods on lost nodes
+    node_loss, node_conditions    pods on lost nodes, and on those with a condition for which pods leave
     incident                      what went wrong, and whose fault it was
     restart, restart_policy       spec.restartPolicy: new pods, rules, budget, back-off
     avoided_nodes                 status.avoidedNodes: where one member fails again and again

@@ -6,6 +6,7 @@ Where launchers report, the gang trains when its pods are ready and the chief's 
 """
 
 from datetime import datetime
+from itertools import filterfalse
 
 import msgspec
 
@@ -56,7 +57,10 @@ def assemble(context: Context, draft: Draft) -> Draft:
     surplus = departing(context, draft) if gang.surplus else ()
     # Pods that an earlier job of the name has left on lost nodes.
     earlier = tuple(pod for pod in observed.earlier if pod.node_lost)
-    draft = draft.with_deletions((*gang.stale, *gang.given_up, *surplus, *earlier))
+    # A pod that leaves its node has its own grace period, in which the copy is made.
+    draft = draft.with_deletions(tuple(filter(context.condition_to_leave, gang.given_up)), grace=None)
+    given_up = filterfalse(context.condition_to_leave, gang.given_up)
+    draft = draft.with_deletions((*gang.stale, *given_up, *surplus, *earlier))
     draft = draft.with_events(*_events(before, status, draft.report))
     draft = draft.with_fields(quota=asked_quota(context, draft)) if gang.missing and not gang.stale else draft
     draft = draft.with_requeue(context.now + LOOK_AGAIN if observed.quota else None)

@@ -10,8 +10,9 @@ from tftraining_api.model.job import Job
 from tftraining_api.model.spec import Frozen, JobSpec, RunPolicy
 from tftraining_api.model.status import Status
 from tftraining_operator.model.launcher_report import Report
+from tftraining_operator.model.node import NodeCondition
 from tftraining_operator.model.observed import Observed, Pod
-from tftraining_operator.model.times import earliest
+from tftraining_operator.model.times import RESOLUTION, earliest
 from tftraining_operator.plan.gang import SortedPods, classify
 from tftraining_operator.plan.step import Event, PodDeletion, Step
 
@@ -47,6 +48,12 @@ class Context(Frozen, frozen=True):
     def run_policy(self) -> RunPolicy:
         """spec.runPolicy, also of a spec that is invalid otherwise; the defaults for one that cannot be read."""
         return self.job.spec.run_policy if self.job.spec else self.job.policy_of_invalid or RunPolicy()
+
+    def condition_to_leave(self, pod: Pod) -> NodeCondition | None:
+        """The condition for which the pod has to leave its node, or has left it (see plan/node_conditions.py)."""
+        node = self.observed.nodes.named.get(pod.node) if self.observed.nodes is not None else None
+        conditions = node.conditions if node is not None else ()
+        return next((each for each in conditions if pod.created <= each.since <= self.now - RESOLUTION), None)
 
     def job_with(self, status: Status) -> Job:
         """The job with another status, for the builders of manifests."""
@@ -107,7 +114,7 @@ class Draft(Frozen, frozen=True):
     def sorted_anew_without_writes(self, context: Context, status: Status) -> "Draft":
         """The draft with the status and the gang after a decision that changes which pods belong to the gang; events
         stay, other writes go."""
-        return Draft.of(context, status).with_events(*self.step.events)
+        return Draft.of(context, status).with_events(*self.step.events).with_fields(departs=self.step.departs)
 
 
 def _report(context: Context, gang: SortedPods) -> Report | None:

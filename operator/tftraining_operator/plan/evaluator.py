@@ -13,10 +13,11 @@ import msgspec
 from tftraining_api.model.job import Problem
 from tftraining_api.model.status import Status
 from tftraining_operator.model.observed import Pod
+from tftraining_operator.plan.avoided_nodes import with_avoided
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.gang import was_disrupted
-from tftraining_operator.plan.incident import incident_of, needs_replacement
+from tftraining_operator.plan.incident import NODE_CONDITION, incident_of, needs_replacement
 from tftraining_operator.plan.messages import RECREATING
 from tftraining_operator.plan.restart import with_replaced
 from tftraining_operator.plan.restart_policy import failure_of
@@ -41,7 +42,11 @@ def replace_evaluator(context: Context, draft: Draft) -> Draft:
     message = f"{incident_of(lost).message}; {RECREATING}"
     event = Event("Normal" if was_disrupted(lost) else "Warning", "EvaluatorReplaced", message)
     status = with_replaced(_counted(draft.status, lost), lost)
-    return draft.with_fields(status=status).with_deletions((lost,)).with_events(event)
+    if lost.disruption != NODE_CONDITION:
+        return draft.with_fields(status=status).with_deletions((lost,)).with_events(event)
+    avoided = with_avoided(context, status, lost, incident_of(lost).message).avoided_nodes
+    draft = draft.with_fields(status=status).with_status_fields(avoided_nodes=avoided)
+    return draft.with_deletions((lost,), grace=None).with_events(event)
 
 
 def _failed_by_rule(context: Context, pod: Pod) -> Problem | None:

@@ -32,14 +32,15 @@ from tftraining_api.model.status import LastRestart, Phase, Progress, Status
 from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.model.observed import NODE_REBOOT_REASONS, QUOTA_GATE, UNSCHEDULABLE
 from tftraining_operator.plan import no_progress, node_loss
+from tftraining_operator.plan.incident import NODE_CONDITION
 from tftraining_operator.plan.quota_request import WAITING_FOR_QUOTA
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, EXCEEDED_QUOTA
 from tftraining_operator.plan.storage_warning import STORAGE_IN_USE
 
-# The reasons of a lost pod whose node was lost, shut down, rebooted or drained.
+# The reasons of a lost pod whose node was lost, left, shut down, rebooted or drained.
 OF_NODE = NODE_REBOOT_REASONS | {
-    node_loss.REASON, "DeletionByTaintManager", "DeletionByPodGC", "EvictionByEvictionAPI", "NodeShutdown", "Shutdown",
-    "TerminationByKubelet",
+    node_loss.REASON, NODE_CONDITION, "DeletionByTaintManager", "DeletionByPodGC", "EvictionByEvictionAPI",
+    "NodeShutdown", "Shutdown", "TerminationByKubelet",
 }  # fmt: skip
 CAUSES_OF: dict[Phase, tuple[str, ...]] = {
     "Pending": (START, QUEUE),

@@ -20,8 +20,9 @@ from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.gang import SortedPods, was_disrupted
 
+NODE_CONDITION = "NodeCondition"
 LOG_TAIL_LINES = 20
-DELETED, LOST_WITH_NODE = "was deleted", "was lost with its node"
+DELETED, LOST_WITH_NODE, LEFT_NODE = "was deleted", "was lost with its node", "left its node"
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -196,7 +197,7 @@ def _disrupted(pod: Pod) -> datetime:
 def _disruption(pod: Pod) -> tuple[datetime, Incident]:
     reason = pod.disruption or "PodDeleted"
     what = f"was disrupted: {pod.disruption}" if pod.disruption else DELETED
-    what = LOST_WITH_NODE if pod.node_lost else what
+    what = LOST_WITH_NODE if pod.node_lost else LEFT_NODE if reason == NODE_CONDITION else what
     detail = f" ({pod.message})" if pod.disruption and pod.message else ""
     incident = Incident(reason=reason, message=f"{pod.label} {what}{detail}", charged=False, pod=pod)
     return _disrupted(pod), incident

@@ -19,7 +19,15 @@ from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report, ReportedFailure, ReportedResult
 from tftraining_operator.model.observed import PULL_FAILED, UNSCHEDULABLE, Observed, Pod
 from tftraining_operator.plan.gang import SortedPods, finished, is_done
-from tftraining_operator.plan.incident import DELETED, LOST_WITH_NODE, RESIZED, RESTART_REQUESTED, Incident
+from tftraining_operator.plan.incident import (
+    DELETED,
+    LEFT_NODE,
+    LOST_WITH_NODE,
+    NODE_CONDITION,
+    RESIZED,
+    RESTART_REQUESTED,
+    Incident,
+)
 from tftraining_operator.plan.quota_request import WAITING_FOR_QUOTA
 from tftraining_operator.plan.refused_writes import CREATION_REFUSED, EARLIER, in_words
 from tftraining_operator.plan.storage_warning import STORAGE_IN_USE
@@ -27,6 +35,7 @@ from tftraining_operator.plan.storage_warning import STORAGE_IN_USE
 _REASONS = {
     "Grown": "is back",
     "MemberLost": "became unreachable",
+    NODE_CONDITION: LEFT_NODE,
     "NodeLost": LOST_WITH_NODE,
     "PodDeleted": DELETED,
     RESUMED_TRAINING_DIFFERS: "found that its resumed training differs from the undisturbed one",

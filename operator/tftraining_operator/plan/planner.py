@@ -36,6 +36,7 @@ from tftraining_operator.plan.memory_backup import (
     warn_of_input,
     warn_of_replicas,
 )
+from tftraining_operator.plan.node_conditions import leave_node
 from tftraining_operator.plan.node_loss import mark_lost_nodes
 from tftraining_operator.plan.refused_writes import (
     CHANGE_REFUSED,
@@ -133,6 +134,11 @@ def _after_oom_kill(context: Context, draft: Draft) -> bool:
     return context.spec.in_place and OOM_KILLED in ends
 
 
+def _with_node_conditions(context: Context, _: Draft) -> bool:
+    nodes = context.observed.nodes
+    return nodes is not None and any(node.conditions for node in nodes.named.values())
+
+
 def _with_avoided_nodes(_: Context, draft: Draft) -> bool:
     return bool(draft.status.avoided_nodes)
 
@@ -174,6 +180,7 @@ ACTIVE = (
     Stage(check_success),
     Stage(check_launcher_result, _with_launchers),
     Stage(turn_off_after_oom, _after_oom_kill),
+    Stage(leave_node, _with_node_conditions),
     Stage(restart_what_failed),
     Stage(decide_keras, _without_keras),
     Stage(assemble),

@@ -22,7 +22,7 @@ from tftraining_api.model.spec import JobSpec
 from tftraining_api.model.status import Progress, Restarts, Status
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.model.times import is_ahead
-from tftraining_operator.plan.incident import Incident, describe, exception_in
+from tftraining_operator.plan.incident import NODE_CONDITION, Incident, describe, exception_in
 
 # No program makes a step in less: it is still importing.
 SHORT_LIFE = timedelta(minutes=1)
@@ -106,7 +106,7 @@ def charge_member(spec: JobSpec, counted: Restarts, incident: Incident, others_w
     """The counters after the incident, which they have counted, with the row of one member's failures; and why its next
     pod should be on another node, "" if it may stay."""
     pod = incident.pod
-    if incident.reason == SUSPECTED:
+    if incident.reason in (SUSPECTED, NODE_CONDITION):
         return counted, incident.message
     if not incident.charged or incident.decision.rule or pod is None or pod.exit is None or pod.reason:
         return counted, ""

@@ -69,6 +69,7 @@ class Step(Frozen, frozen=True):
     `create_secret` lacks its key and accompanies every pod that needs the key: the operator may not read Secrets.
     `verify_secret` must exist, because running pods hold its key already (see plan/auxiliary_objects.py).
     `held_writes` are writes that the API server has refused and whose next try is not due (plan/refused_writes.py).
+    `departs`: a pod leaves its node for a condition, if it is its turn in the cluster (plan/node_conditions.py).
     `quota` is the room that has to be there before pods are created (plan/quota_request.py).
     `requeue_at` is the time of the next pass if nothing changes before.
     """
@@ -88,6 +89,7 @@ class Step(Frozen, frozen=True):
     annotate_pod: PodAnnotation | None = None
     held_writes: tuple[str, ...] = ()
     quota: QuotaAsk | None = None
+    departs: bool = False
     events: tuple[Event, ...] = ()
     requeue_at: datetime | None = None
 

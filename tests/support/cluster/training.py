@@ -19,6 +19,8 @@ from tests.support.repository import REPOSITORY
 Manifest = dict[str, Any]
 EXAMPLE = REPOSITORY / "examples" / "multi-worker-digits.yaml"
 LOOK_SECONDS = 0.25
+# The type of node conditions for which the lab's operator lets pods leave a node.
+SICK = "GpuEccError"
 # The beginning of a program inside a container: `status` is what the launcher there serves.
 _ASK = "import json, os, time, urllib.request as u; status = json.load(u.urlopen('http://127.0.0.1:8472/status')); "
 

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.operator_process import SICK
 
 MERGE = "application/merge-patch+json"
 
@@ -27,6 +28,14 @@ class Node:
         since = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {"type": "Ready", "status": ready, "reason": "Test", "message": "", "lastTransitionTime": since}
         self.patch({"status": {"conditions": [{**condition, "lastHeartbeatTime": since}]}}, "/status")
+
+    def tell_sick(self, status: str = "True") -> None:
+        """A detector sets its condition GpuEccError, now."""
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        sick = {"type": SICK, "status": status, "reason": "Test", "message": "2 errors", "lastTransitionTime": now}
+        told = self.plane.request("GET", self._path)["status"]["conditions"]
+        others = [each for each in told if each["type"] != SICK]
+        self.patch({"status": {"conditions": [*others, {**sick, "lastHeartbeatTime": now}]}}, "/status")
 
     def beat(self, number: int) -> None:
         """A heartbeat: nothing has changed but its time."""

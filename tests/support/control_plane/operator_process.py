@@ -23,6 +23,9 @@ START_SECONDS = 120.0
 OPERATOR_PODS = {"app.kubernetes.io/name": "tftraining-operator", "app.kubernetes.io/instance": "operator"}
 PROMETHEUS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 
+# The type of node conditions for which pods leave a node.
+SICK = "GpuEccError"
+
 
 class OperatorProcess:
     """`with OperatorProcess(kubeconfig, directory) as operator:`; `kill` and `start` let it crash and come back."""
@@ -45,6 +48,8 @@ class OperatorProcess:
             "TFTRAINING_METRICS_FROM": json.dumps([PROMETHEUS]),
             # The tests' launchers listen on this machine, where no API server's proxy goes.
             "TFTRAINING_LAUNCHERS": "direct",
+            "TFTRAINING_NODE_CONDITIONS": SICK,
+            "TFTRAINING_NODE_CONDITION_INTERVAL": "2",
             **environment,
         }
         self._server: ServerProcess | None = None

@@ -163,9 +163,8 @@ def _only_own_pods_go(job: Job, observed: Observed, step: Step) -> None:
         members = [pod for pod in observed.replicas if pod.replica in job.spec.gang and pod.uid in deleted]
         present = [pod for pod in members if pod.attempt == step.status.attempt]
         given_up = job.status.replaced.values()
-        assert all(needs_replacement(pod) or pod.uid in given_up for pod in present), (
-            "a pod that trains is left alone by the loss of another"
-        )
+        trained = [pod for pod in present if not needs_replacement(pod) and pod.uid not in given_up]
+        assert len(trained) <= step.departs, "a pod that trains is left alone by the loss of another"
 
 
 def _force_only_for_the_lost(observed: Observed, step: Step, patience: int, now: datetime) -> None:

@@ -4,6 +4,8 @@ A node that is powered off runs nothing. A partitioned node keeps its programs r
 API server. Tests say when the node controller marks a node as not ready: a real one takes up to a minute.
 """
 
+from datetime import timedelta
+
 from tests.support.simulated_cluster.apiserver import ApiServer, stamp
 from tftraining_api.model.spec import Manifest
 
@@ -84,6 +86,14 @@ class SimulatedNodes:
         others = [each for each in pod["status"].get("conditions", ()) if each["type"] != "DisruptionTarget"]
         target = {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}
         pod["status"]["conditions"] = [*others, target | {"lastTransitionTime": stamp(self._api.now)}]
+
+    def set_condition(self, name: str, status: str = "True", ahead: float = 0) -> None:
+        """A detector sets the condition GpuEccError, by a clock that is so many seconds ahead."""
+        since = stamp(self._api.now + timedelta(seconds=ahead))
+        condition = {"type": "GpuEccError", "status": status, "lastTransitionTime": since, "message": "2 errors"}
+        known = self._api.nodes[name]["status"]["conditions"]
+        others = [each for each in known if each["type"] != condition["type"]]
+        self._api.nodes[name]["status"]["conditions"] = [*others, condition]
 
     def remove(self, name: str) -> None:
         """The node's object is deleted."""

@@ -72,6 +72,7 @@ class SimulatedCluster:
         self.operator_selector: OperatorSelector | None = None
         self.storage = StorageUse()
         self.quota: QuotaHold | None = None
+        self.departs_from: datetime | None = None
 
     @property
     def now(self) -> datetime:
@@ -125,6 +126,7 @@ class SimulatedCluster:
             earlier=leaving_pods(left),
             storage=self.storage,
             quota=self.quota,
+            departs_from=self.departs_from,
         )
 
     def plan(self, snapshot: Snapshot | None = None) -> Step:
@@ -313,7 +315,7 @@ class SimulatedCluster:
 
     def nodes_of(self, pods: list[Manifest], raws: list[Manifest]) -> Nodes:
         """What the operator knows of the pods' nodes: those that are there, and that the others are not."""
-        known = {node.name: node for node in map(parse_node, raws)}
+        known = {node.name: node for node in (parse_node(raw, ("GpuEccError",)) for raw in raws)}
         self.noticed = {name: self.noticed.get(name, self.now) for name, node in known.items() if not node.is_ready}
         names = {pod["spec"].get("nodeName", "") for pod in pods} - {""}
         named = {name: known.get(name, Node(name, gone=True)) for name in names}

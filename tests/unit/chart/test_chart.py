@@ -168,6 +168,13 @@ def test_the_operator_is_probed_and_told_who_it_is(default: list[Manifest]) -> N
     }
 
 
+def test_node_conditions_are_told_where_there_are_any() -> None:
+    found = environment(render({"nodeConditions": {"types": ["GpuEccError", "example.com/Xid"]}}))
+    names = ("TFTRAINING_NODE_CONDITIONS", "TFTRAINING_NODE_CONDITION_INTERVAL")
+    assert [found[name] for name in names] == ["GpuEccError,example.com/Xid", "60"]
+    assert read_settings(found).node_conditions == ("GpuEccError", "example.com/Xid")
+
+
 def test_the_doctor_finds_the_operator_under_any_name_and_knows_its_namespaces() -> None:
     (found,) = of_kind(render({"nameOverride": "trainer", "watchNamespaces": ["a", "team"]}), "Deployment")
     label, _, value = OPERATOR.partition("=")
@@ -317,7 +324,7 @@ def test_the_job_of_the_test_is_in_a_watched_namespace() -> None:
 
 
 def test_an_upgrade_that_reuses_the_values_of_the_version_before_renders() -> None:
-    new = {"test": None, "networkPolicy": {"metricsFrom": None}}
+    new = {"test": None, "nodeConditions": None, "networkPolicy": {"metricsFrom": None}}
     new["metrics"] = dict.fromkeys(("podMonitor", "prometheusRule", "dashboard"))
     assert render(new) == render()
     assert hooks(new) == hooks()
@@ -367,6 +374,10 @@ def scrapers(**expression: object) -> dict[str, Any]:
         ({"watchNamespaces": "red"}, "/watchNamespaces"),
         ({"watchNamespaces": ["Red"]}, "/watchNamespaces/0"),
         ({"watchNamespaces": ["red", "red"]}, "/watchNamespaces"),
+        ({"nodeConditions": {"types": ["Ready"]}}, "/nodeConditions/types/0"),
+        ({"nodeConditions": {"types": ["Gpu Error"]}}, "/nodeConditions/types/0"),
+        ({"nodeConditions": {"types": ["GpuEccError", "GpuEccError"]}}, "/nodeConditions/types"),
+        ({"nodeConditions": {"intervalSeconds": 0}}, "/nodeConditions/intervalSeconds"),
         ({"logLevel": "loud"}, "/logLevel"),
         ({"crds": {"install": "yes"}}, "/crds/install"),
         ({"networkPolicy": {"enabled": "no"}}, "/networkPolicy/enabled"),

@@ -12,7 +12,7 @@ from tests.support.fake_api_server import Answer, FakeServer, events, listing, s
 from tftraining_api.kube.api import ApiError
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.reflector import Reflector
-from tftraining_operator.model.node import Node, parse_node
+from tftraining_operator.model.node import Node, NodeCondition, parse_node
 
 SINCE = "2026-01-01T00:00:00Z"
 
@@ -83,6 +83,34 @@ def test_the_taint_of_a_node_that_is_shut_down() -> None:
     gentle = node("a", 1, taints=[{"key": "node.kubernetes.io/out-of-service", "effect": "NoSchedule"}])
     assert parse_node(gentle).out_of_service and not parse_node(gentle).evicts
     assert not parse_node(node("a", 1, taints=[{"key": "node.kubernetes.io/unreachable"}])).out_of_service
+
+
+def test_of_the_conditions_only_listed_ones_that_hold_are_kept() -> None:
+    raw, words = node("a", 1), "2 uncorrectable errors" * 100
+    told = [
+        ("GpuEccError", "True", SINCE),
+        ("Quiet", "False", SINCE),
+        ("Other", "True", SINCE),
+        ("Timeless", "True", None),
+        ("Unsure", "Unknown", SINCE),
+    ]
+    raw["status"]["conditions"] = [
+        {"type": kind, "status": status, "lastTransitionTime": since, "message": words} for kind, status, since in told
+    ]
+    listed = ("GpuEccError", "Quiet", "Timeless", "Unsure")
+    since = datetime(2026, 1, 1, tzinfo=UTC)
+    assert parse_node(raw, listed).conditions == (NodeCondition("GpuEccError", since, words[:256]),)
+    assert parse_node(raw).conditions == ()
+
+
+def test_a_listed_condition_is_news_and_its_heartbeats_are_none() -> None:
+    store = NodeStore(None, ("MemoryPressure",))  # type: ignore[arg-type]  # asks nobody
+    assert store.upsert(node("a", 1)) == {"a"}
+    for version, news in ((2, {"a"}), (3, set())):
+        raw = node("a", version)
+        raw["status"]["conditions"][0] |= {"status": "True", "lastTransitionTime": SINCE}
+        assert store.upsert(raw) == news
+    assert store.upsert(node("a", 4)) == {"a"}
 
 
 def test_heartbeats_are_no_news() -> None:

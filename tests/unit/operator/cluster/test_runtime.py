@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import aiohttp
@@ -41,12 +41,16 @@ def test_settings_are_read() -> None:
         "TFTRAINING_NETWORK_POLICY": "system/example.com/app=a,b=c",
         "TFTRAINING_METRICS_FROM": '[{"podSelector": {}}]',
         "TFTRAINING_LEADER_ELECTION": "system/lease",
+        "TFTRAINING_NODE_CONDITIONS": "GpuEccError, example.com/Xid,",
+        "TFTRAINING_NODE_CONDITION_INTERVAL": "5",
     }
     operator_selector = OperatorSelector("system", {"example.com/app": "a", "b": "c"}, ({"podSelector": {}},))
     settings = OperatorConfig(
         namespaces=("a", "b"), port=9000, log_level="DEBUG", identity="p", operator_selector=operator_selector
     )
     settings = msgspec.structs.replace(settings, leader_election=LeaseName("system", "lease"), log_format="json")
+    conditions, interval = ("GpuEccError", "example.com/Xid"), timedelta(seconds=5)
+    settings = msgspec.structs.replace(settings, node_conditions=conditions, node_condition_interval=interval)
     assert read_settings(env) == settings
 
 
@@ -100,6 +104,10 @@ def test_a_selector_that_the_api_server_takes_is_taken(selector: dict[str, objec
         ({"TFTRAINING_IMAGE": " operator:1"}, "TFTRAINING_IMAGE must be the name of an image"),
         ({"TFTRAINING_LEADER_ELECTION": "lease"}, "TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME"),
         ({"TFTRAINING_LEADER_ELECTION": "a/b/c"}, "TFTRAINING_LEADER_ELECTION must be empty or NAMESPACE/NAME"),
+        ({"TFTRAINING_NODE_CONDITIONS": "GpuEccError,Ready"}, "TFTRAINING_NODE_CONDITIONS must not contain Ready"),
+        ({"TFTRAINING_NODE_CONDITION_INTERVAL": "0"}, "must be a number of seconds from 1 to 86400, not '0'"),
+        ({"TFTRAINING_NODE_CONDITION_INTERVAL": "86401"}, "TFTRAINING_NODE_CONDITION_INTERVAL"),
+        ({"TFTRAINING_NODE_CONDITION_INTERVAL": "1m"}, "TFTRAINING_NODE_CONDITION_INTERVAL"),
         ({"TFTRAINING_LOG_FORMAT": "xml"}, "TFTRAINING_LOG_FORMAT must be text or json, not 'xml'"),
         ({"TFTRAINING_LOG_LEVEL": "LOUD"}, "TFTRAINING_LOG_LEVEL must be DEBUG, INFO, WARNING or ERROR, not 'LOUD'"),
     ],

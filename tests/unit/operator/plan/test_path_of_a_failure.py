@@ -7,6 +7,7 @@ import pytest
 from tests.support.calls import Call, because_of, files, first_row_not_reached, recorded, rows_of
 from tests.support.simulated_cluster.builders import a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.unit.operator.plan.test_node_conditions import break_node
 from tests.unit.operator.plan.test_node_loss import on_two_nodes
 
 PLAN = "operator/tftraining_operator/plan/"
@@ -44,6 +45,7 @@ PROGRAM = (in_place, crash, 11, 7)
 POD = (in_place, exit_pod, 23, 7)
 POD_OF_A_GANG = (recreated, exit_pod, 26, 7)
 NODE = (lambda: on_two_nodes(a_launched_job()), remove_node, 18, 7)
+CONDITION = (lambda: on_two_nodes(a_launched_job()).wait(60), break_node, 20, 7)
 
 
 def calls_of(make: Make, fault: Fault) -> list[Call]:
@@ -58,7 +60,7 @@ def calls_of(make: Make, fault: Fault) -> list[Call]:
     return because_of(calls, calm)
 
 
-@pytest.mark.parametrize(("make", "fault", "most", "depth"), [PROGRAM, POD, POD_OF_A_GANG, NODE])
+@pytest.mark.parametrize(("make", "fault", "most", "depth"), [PROGRAM, POD, POD_OF_A_GANG, NODE, CONDITION])
 def test_a_failure_crosses_few_files_and_no_call_is_deep(make: Make, fault: Fault, most: int, depth: int) -> None:
     calls = calls_of(make, fault)
     assert 0 < len(files(calls)) <= most, files(calls)
@@ -78,7 +80,8 @@ def test_few_functions_pass_the_context_on() -> None:
         (PROGRAM, rows_of("## The path of a failure")),
         (POD, rows_of(OF_MORE)[:1]),
         (NODE, rows_of(OF_MORE)[1:2]),
-        (POD_OF_A_GANG, rows_of(OF_MORE)[4:5]),
+        (CONDITION, rows_of(OF_MORE)[2:3]),
+        (POD_OF_A_GANG, rows_of(OF_MORE)[5:6]),
     ],
 )
 def test_the_page_names_files_that_run(failure: tuple[Make, Fault, int, int], named: list[list[str]]) -> None:

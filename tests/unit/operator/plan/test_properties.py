@@ -329,6 +329,15 @@ class Life(RuleBasedStateMachine):
             self.blows += sum(pod["spec"].get("nodeName") == name for pod in self.cluster.api.pods.values())
             act(name)
 
+    @rule(which=ANY)
+    def a_detector_finds_a_bad_node(self, which: int) -> None:
+        """Each pod leaves at most once for that, those included that are on their way to a node."""
+        nodes = [self.cluster.api.pods[name]["spec"]["nodeName"] for name in self._running()]
+        if nodes and (name := nodes[which % len(nodes)]) in self.cluster.api.nodes:
+            self.cluster.nodes.set_condition(name)
+            self.cluster.wait(1)
+            self.blows += len(self.cluster.api.pods)
+
     @rule(readable=st.booleans())
     def the_right_to_read_nodes_changes(self, readable: bool) -> None:
         self.cluster.api.nodes_readable = readable
@@ -691,6 +700,7 @@ STORMS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "pause": st.sampled_from([0, 61]),
     },
     "one_that_has_finished_is_deleted": {"which": ANY},
+    "a_detector_finds_a_bad_node": {"which": ANY},
     "a_machine_with_pods_dies": {"which": ANY, "seconds": st.sampled_from([0, 61, 200])},
 }
 WITHOUT_LAUNCHERS = STORMS | {
