@@ -57,6 +57,9 @@ def node(control_plane: ControlPlane, namespace: str) -> Iterator[Node]:
 
 
 @pytest.fixture
-def garbage_collection(control_plane: ControlPlane) -> None:
-    """Let what a deleted object owns be deleted too, as on a real cluster."""
+def garbage_collection(control_plane: ControlPlane) -> Iterator[None]:
+    """Let what a deleted object owns be deleted too, as on a real cluster. In all other tests it stays, whatever ran
+    before them."""
     control_plane.start_controllers()
+    yield
+    control_plane.stop_controllers()

@@ -12,7 +12,7 @@ PYTHON = template(command=["python", "train.py"])
 def test_a_long_tf_config_is_left_to_the_launcher(new_job: NewJob) -> None:
     in_place = {"spec__restartPolicy__mode": "InPlace", "spec__replicaSpecs__worker__replicas": 500}
     job = new_job(spec__template=PYTHON, **in_place)
-    pods = job.wait_for_pods(attempt=1, count=500)
+    pods = job.wait_for_pods(attempt=1, count=500, seconds=60)
     for index in (0, 499):
         env = {each["name"]: each["value"] for each in pods[f"job-worker-{index}"]["spec"]["containers"][0]["env"]}
         assert "TF_CONFIG" not in env

@@ -213,6 +213,10 @@ class ControlPlane:
             names, rate = f"--controllers={','.join(controllers)}", ("--kube-api-qps=1000", "--kube-api-burst=2000")
             self.start(CONTROLLER_MANAGER, names, "--leader-elect=false", "--secure-port=0", *rate, *flags)
 
+    def stop_controllers(self) -> None:
+        """End kube-controller-manager."""
+        self._servers.pop(CONTROLLER_MANAGER).kill()
+
     def start(self, name: str, *flags: str) -> ServerProcess:
         """Start one more program as administrator; it ends with the API server. LabError if it cannot be had."""
         program = binaries.ensure(name) / name
