@@ -2,7 +2,7 @@
 
 `python -m benchmarks.cli` on a real API server without nodes and without an operator; docs/results.md says what each
 figure means. The floors are the start of Python, kubectl on the same list, and the bare request of the list by Python's
-own HTTP client (`list_request_ms`; `list_over_request` is `list_ms` by it). The last line is JSON. It must never judge:
+own HTTP client (`list_request_ms`; `list_over_request` is `list_ms` by it). The last line is JSON. It asserts nothing:
 the times of a busy machine are noise, which the CPU times (`_cpu_ms`) follow less.
 """
 

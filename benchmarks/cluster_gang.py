@@ -1,7 +1,7 @@
 """The gang that `benchmarks.recovery --cluster` disturbs: pods of the test cluster with real operator and launchers.
 
-The nodes of the test cluster are containers of this machine, so all processes share one CLOCK_MONOTONIC. This module
-must never judge, and restores the cluster.
+The nodes of the test cluster are containers of this machine, so all processes share one CLOCK_MONOTONIC. It
+restores the cluster.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.control_plane` on a real API server without nodes; docs/results.md says what each figure means.
 Rounds of the bare client and of the operator alternate, each in an empty namespace with a fresh client or operator.
-The last line is JSON. It must never judge: the figures of a busy machine are noise.
+The last line is JSON. It asserts nothing: the figures of a busy machine are noise.
 """
 
 import argparse

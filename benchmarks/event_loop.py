@@ -2,7 +2,7 @@
 
 `python -m benchmarks.event_loop` on a real API server; pods and nodes have no machines, so this program plays the
 kubelets and the chief's launcher. What it counts is CPU time of the loop's thread between two looks at the sockets (see
-benchmarks.event_loop_operator), by what happened meanwhile. The last line is JSON. It must never judge.
+benchmarks.event_loop_operator), by what happened meanwhile. The last line is JSON.
 """
 
 import argparse

@@ -7,7 +7,7 @@ nobody at its `/status` and with one client that waits for changes; how old an e
 is older than 2.5 s ends its program); the time until all have joined and all run; size and CPU time of `/status`; the
 time from the report of a killed program, and from the death of the launcher itself, until all members are in the next
 round, and whether two rounds overlap. The floor is a bare asyncio server that exchanges as many lines of the same sizes
-(`rendezvous_floor`). The last line is JSON. It must never judge.
+(`rendezvous_floor`). The last line is JSON.
 """
 
 import argparse

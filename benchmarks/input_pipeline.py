@@ -6,7 +6,7 @@ With `--pictures` it is the network of the program transfer_learning, fed with P
 the cores that also train. They train in turns of about a second, so that what else the machine does hits all kinds; the
 first steps of a turn, which find a filled buffer, do not count. Figures are medians, the share that of the shares of
 the turns with a bootstrap's interval of 95 %; the CPU share, which a busy machine disturbs less, is of the CPU seconds
-a step. The last line is JSON. It must never judge: the figures of a busy machine are noise.
+a step. The last line is JSON. It asserts nothing: the figures of a busy machine are noise.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 second, the order of each pair changing, so that what else the machine does hits both. `steps_ratio` is the median of
 the pairs', Keras 3 by tf_keras, with a bootstrap's interval of 95 %; `cpu_ratio`, which a busy machine disturbs less,
 is that of the steps a CPU second of the programs. The restart is benchmarks.recovery's, of the example
-`multi_worker_mnist` with `--keras 3` and without, in turns too. The last line is JSON. It must never judge.
+`multi_worker_mnist` with `--keras 3` and without, in turns too. The last line is JSON.
 """
 
 from __future__ import annotations

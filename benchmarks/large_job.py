@@ -4,7 +4,7 @@
 pod runs) and the chief's launcher (the gang trains), the operator is a process of its own with the permissions of the
 chart. Resident memory is read from outside: when the operator is idle, its peak while it makes the pods and while they
 start, and when all train. Then the operator is started again, as after an upgrade, and lists the pods that are there.
-The last line is JSON. It must never judge.
+The last line is JSON.
 """
 
 import argparse

@@ -4,7 +4,7 @@
 the same network, batch and data. A lesson is copied with longer epochs and, where it differs, the network of the
 program: `PAIRS` has each changed line. An epoch is the time between the ends of two epochs, with its evaluation and its
 save; the first two, which trace, do not count. `speed` is the median time of an epoch of the lesson divided by that of
-the program, so 1 is as fast, with a bootstrap's interval of 95 %. The last line is JSON. It must never judge.
+the program, so 1 is as fast, with a bootstrap's interval of 95 %. The last line is JSON.
 """
 
 from __future__ import annotations

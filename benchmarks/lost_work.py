@@ -10,7 +10,7 @@
 
 Each is one table. All but the last are measured on this machine: two workers with a launcher each, a dense model with
 Adam (state_worker.py), the program the same in all columns. Without --long a table takes minutes. All times are
-CLOCK_MONOTONIC, all steps are the programs' own records. The last line is JSON. It must never judge.
+CLOCK_MONOTONIC, all steps are the programs' own records. The last line is JSON.
 """
 
 import argparse

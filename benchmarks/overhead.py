@@ -4,7 +4,7 @@
 train in turns of less than a second, the order of each pair changing, so that what else the machine does hits both.
 The ratio is the median of the pairs', its interval a bootstrap's 95 %; the CPU ratio, which a busy machine disturbs
 less, is that of the CPU seconds a step, the launcher's own included. Memory is the proportional set size (proc(5)),
-in which pages shared by the warm interpreter and its fork count half each. The last line is JSON. It must never judge.
+in which pages shared by the warm interpreter and its fork count half each. The last line is JSON.
 """
 
 import argparse

@@ -4,8 +4,7 @@
 job of that size, and at one of a quarter of it, in three states: all train, half of the pods are gone, their successors
 are on their way. The time is the least of several passes, in CPU time of this process; `growth` is the time per worker
 relative to the quarter's, so 1 is linear. Before that the job is created by the operator's own code at an API that
-keeps nothing, and the growth of the resident set is told. No traffic leaves the process. The last line is JSON. It must
-never judge.
+keeps nothing, and the growth of the resident set is told. No traffic leaves the process. The last line is JSON.
 """
 
 import argparse

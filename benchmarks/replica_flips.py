@@ -5,8 +5,7 @@ replicas finds.
 devices as replicas, in one process, with the copies, digests and summaries that a program makes beside a launcher, and
 judges them as the chief's launcher does. Each flip hits a value, a bit and a replica at random, and lies above the
 tolerance if it changes the value by more than a thousandth of the norm of its cell. Behind each flip all replicas get
-the values of before. `--cost` measures a digest and a summary beside a copy instead. The last line is JSON. It must
-never judge what it counts.
+the values of before. `--cost` measures a digest and a summary beside a copy instead. The last line is JSON.
 """
 
 import argparse

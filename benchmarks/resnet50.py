@@ -4,7 +4,7 @@
 as two processes with a TF_CONFIG, in turns, and then once more by `tftj run` with a worker killed in the third epoch.
 A run takes a minute or two on two idle cores, all five together about eight minutes.
 The figure of a run is the median over its epochs but the first, as the program writes it into result.json: the time of
-the training alone, without evaluation and saves. The last line is JSON. It must never judge.
+the training alone, without evaluation and saves. The last line is JSON.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 * `start`: the operator starts with all jobs there, up to the first pass over each, and up to a request to each chief.
 
 One job of 5,000 workers is `--jobs 1 --workers 5000`. This program plays the chiefs' launchers (see
-benchmarks.simulated_chiefs). The last line is JSON. It must never judge: the figures of a busy machine are noise.
+benchmarks.simulated_chiefs). The last line is JSON. It asserts nothing: the figures of a busy machine are noise.
 """
 
 import argparse

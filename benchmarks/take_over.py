@@ -3,7 +3,7 @@
 `python -m benchmarks.take_over` on a real API server without nodes, with the operator as two processes;
 docs/scale.md says what the figures mean. The floor is client-go's election with its defaults, computed and
 not measured: it polls a free lease every retry period (2 s, jittered up to 4.4 s), and by default does not release it.
-The last line is JSON. It must never judge: the figures of a busy machine are noise.
+The last line is JSON. It asserts nothing: the figures of a busy machine are noise.
 """
 
 import argparse
