@@ -56,12 +56,14 @@ def existing_metrics() -> dict[str, Metric]:
 
 
 def queries() -> Iterator[str]:
-    """Each expression of the alerts and of the dashboard, its variables with values."""
+    """Each expression of the alerts, of the dashboard, its variables with values, and of the pages."""
     yield from (rule["expr"] for rule in RULES)
     yield from (target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ()))
     for variable in DASHBOARD["templating"]["list"]:
         if variable["type"] == "query":
             yield re.sub(r"label_values\((.*), (\w+)\)", r"sum by (\2) (\1)", variable["query"]["query"])
+    for page in (REPOSITORY / "docs").glob("*.md"):
+        yield from re.findall(r"`([^`\n/]*\btftraining_\w+[^`\n/]* [<>=]+ [^`\n]*)`", page.read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")
