@@ -59,8 +59,9 @@ async def login(memo: Any, **kwargs: Any) -> kopf.AiohttpSession | None:
     try:
         info = kopf.login_with_service_account(**kwargs) or kopf.login_with_kubeconfig(**kwargs)
     except Exception as error:
-        logger.warning("cannot read the credentials: %r; retrying in %g s", error, LOGIN_PAUSE)
-        raise kopf.TemporaryError(str(error), delay=LOGIN_PAUSE) from None
+        # Not the text: that of a YAML error quotes the line, which may have the token.
+        logger.warning("cannot read the credentials (%s); retrying in %g s", type(error).__name__, LOGIN_PAUSE)
+        raise kopf.TemporaryError(type(error).__name__, delay=LOGIN_PAUSE) from None
     operator: Operator = memo.operator
     return operator.kopf_sessions.of(info) if info is not None else None
 

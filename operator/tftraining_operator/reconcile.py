@@ -27,7 +27,7 @@ from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
 from tftraining_operator.cluster.metrics import Counted, Metrics
-from tftraining_operator.cluster.node_departures import NodeDepartures
+from tftraining_operator.cluster.node_departures import INTERVAL, NodeDepartures
 from tftraining_operator.cluster.quota_admission import QuotaAdmission
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.storage_admission import StorageAdmission
@@ -51,7 +51,6 @@ from tftraining_operator.plan.step import Planner, Step
 logger = logging.getLogger(__name__)
 # Number of replicas or pods of a large gang. The planner takes less than a few milliseconds for a smaller one.
 LARGE = 500
-EVERY_MINUTE = timedelta(minutes=1)
 
 
 class _Memory(msgspec.Struct):
@@ -87,7 +86,7 @@ class Reconciler:
     that leave nodes for a condition; `clock` returns the time, with a time zone."""
 
     def __init__(
-        self, dependencies: Dependencies, queue: WorkQueue, plan: Planner, departure_interval: timedelta = EVERY_MINUTE
+        self, dependencies: Dependencies, queue: WorkQueue, plan: Planner, departure_interval: timedelta = INTERVAL
     ) -> None:
         self._jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics = dependencies
         self._queue = queue

@@ -36,6 +36,7 @@ from tftraining_operator.cluster.lease import LeaderLease, LeaseName
 from tftraining_operator.cluster.logs import FORMATS
 from tftraining_operator.cluster.metrics import Metrics
 from tftraining_operator.cluster.namespaces import Namespace
+from tftraining_operator.cluster.node_departures import INTERVAL
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.cluster.older_operators import older_operator
 from tftraining_operator.cluster.quotas import Quotas
@@ -81,7 +82,7 @@ class OperatorConfig(Frozen, frozen=True):
     log_format: str = FORMATS[0]
     launchers: str = ""
     node_conditions: tuple[str, ...] = ()
-    node_condition_interval: timedelta = timedelta(minutes=1)
+    node_condition_interval: timedelta = INTERVAL
     operator_selector: OperatorSelector | None = None
     leader_election: LeaseName | None = None
     operator_pods: str = ""
@@ -114,7 +115,7 @@ def read_settings(env: Mapping[str, str] = os.environ) -> OperatorConfig:
         log_format=log_format,
         launchers=launchers,
         node_conditions=_node_conditions(env.get("TFTRAINING_NODE_CONDITIONS", "")),
-        node_condition_interval=_interval(env.get("TFTRAINING_NODE_CONDITION_INTERVAL") or "60"),
+        node_condition_interval=_interval(env.get("TFTRAINING_NODE_CONDITION_INTERVAL", "")),
         operator_selector=operator_selector(
             env.get("TFTRAINING_NETWORK_POLICY", ""), env.get("TFTRAINING_METRICS_FROM", "")
         ),
@@ -132,6 +133,8 @@ def _node_conditions(text: str) -> tuple[str, ...]:
 
 
 def _interval(text: str) -> timedelta:
+    if not text:
+        return INTERVAL
     if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= LONGEST_INTERVAL:
         allowed = f"a number of seconds from 1 to {LONGEST_INTERVAL}"
         raise ValueError(f"TFTRAINING_NODE_CONDITION_INTERVAL must be {allowed}, not {text!r}")
@@ -189,10 +192,7 @@ class Operator:
         self._events = Events(api, settings.identity, internals.dropped)
         direct = settings.launchers == "direct" or (api.inside and settings.launchers != "proxy")
         self._direct = DirectConnection() if direct else None
-        fetch, max_long_polls = through_api_server(api), MAX_PROXIED_LONG_POLLS
-        if self._direct is not None:
-            fetch, max_long_polls = self._direct.fetch, self._direct.max_long_polls
-        self._launcher_reports = LauncherReports(fetch, self.queue.add, max_long_polls, self._progressed)
+        self._launcher_reports = self._reports(api)
         self._quotas = Quotas(api, self.queue.add, everywhere=not settings.namespaces)
         dependencies = Dependencies(
             self.jobs, self._children, self._launcher_reports, self._quotas, self._events, self._metrics
@@ -212,8 +212,6 @@ class Operator:
         # Nodes have no namespace: an operator that is confined to namespaces may not read them.
         nodes = [] if settings.namespaces else [Reflector(api, "nodes", "", self._nodes, self._node_changed)]
         self._node_watch: list[Reflector[Any]] = nodes
-        if settings.namespaces and settings.node_conditions:
-            logger.warning("%s: %s", UNSEEN, ", ".join(settings.node_conditions))
         self._served: list[str] = []
         self._any_served = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -229,6 +227,8 @@ class Operator:
         """Connect, wait for the API server, and start. RuntimeError or OSError with a one-line message on failure.
         `lost_lease` is called with the reason when this process leads no longer: it must end. `watch_jobs` is called
         with each of the configured namespaces whose jobs may be watched from now on."""
+        if settings.namespaces and settings.node_conditions:
+            logger.warning("%s: %s", UNSEEN, ", ".join(settings.node_conditions))
         api = await connect()
         operator = cls(api, settings, lost_lease, await _election(settings), watch_jobs)
         try:
@@ -256,6 +256,13 @@ class Operator:
         for name, task in operator._tasks.items():
             task.add_done_callback(partial(_log_end, name))
         return operator
+
+    def _reports(self, api: Api) -> LauncherReports:
+        """What asks the chiefs' launchers: at their pods, or through the API server."""
+        fetch, most = through_api_server(api), MAX_PROXIED_LONG_POLLS
+        if self._direct is not None:
+            fetch, most = self._direct.fetch, self._direct.max_long_polls
+        return LauncherReports(fetch, self.queue.add, most, self._progressed)
 
     async def _serve(self, namespace: str) -> None:
         await self._watch_jobs(namespace)

@@ -29,6 +29,7 @@ from tftraining_operator.__main__ import MOST_NESTED
 
 OPERATOR_ACCOUNT = "operator-tftraining-operator"
 HANDS = 4  # requests of the tenant at a time
+VICTIM_SECONDS = 30.0  # until a job of another namespace has its pods
 CALM_SECONDS, CALM_CORES = 2.0, 0.3
 GROWTH_MIB = 64.0
 HUGE = "x" * 250_000  # annotations of one object may have 256 KiB
@@ -326,7 +327,7 @@ def flood_and_measure(
             job = TrainingJob(victim.plane, victim.namespace, f"later-{len(took)}")
             created = time.monotonic()
             job.create()
-            wait_until(lambda: len(job.pods()) == 2, "another namespace's job has its pods")  # noqa: B023
+            wait_until(lambda: len(job.pods()) == 2, "another namespace's job has its pods", VICTIM_SECONDS)  # noqa: B023
             took.append(round(time.monotonic() - created, 2))
     hot = cpu_seconds(operator.pid)
     wait_until(lambda: calm_cores(operator) < CALM_CORES, "the operator is calm again")

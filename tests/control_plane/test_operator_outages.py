@@ -168,7 +168,7 @@ def test_sigterm_ends_it_at_once_and_quietly(
 ) -> None:
     job = new_job()
     job.run()
-    assert operator.terminate() == 0
+    assert operator.terminate(seconds=10) == 0, "within the grace period of the chart"
     assert "Traceback" not in operator.log_text() and "never awaited" not in operator.log_text()
     operator.start()
     job.fail_pod("job-worker-0")

@@ -66,7 +66,7 @@ def context_names(kubeconfig: str | None) -> list[str]:
     try:
         return sorted(read_entries(_kubeconfig_files(kubeconfig))[0]["contexts"])
     except UNREADABLE as error:
-        raise UserError(f"the kubeconfig cannot be used: {' '.join(str(error).split())}") from error
+        raise UserError(f"the kubeconfig cannot be used: {_why(error)}") from error
 
 
 async def _by_kubeconfig(
@@ -77,9 +77,17 @@ async def _by_kubeconfig(
         context = read_context(files, wanted).impersonating(impersonate)
         return await _connected(context, told)
     except UNREADABLE as error:
-        raise UserError(f"the kubeconfig {named} cannot be used: {' '.join(str(error).split())}") from error
+        raise UserError(f"the kubeconfig {named} cannot be used: {_why(error)}") from error
     except PluginError as error:
         raise UserError(f"the exec plugin of context {context.name} failed: {error}") from error
+
+
+def _why(error: Exception) -> str:
+    """The error in one line. That of YAML names the line and does not quote it, because it may have the token."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).split())
+    where = f"line {error.problem_mark.line + 1}: " if error.problem_mark else ""
+    return f"{where}not YAML: {error.problem}"
 
 
 async def _connected(context: KubeContext, told: Callable[[str], None] | None) -> Connection:

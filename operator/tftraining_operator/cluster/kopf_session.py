@@ -73,8 +73,8 @@ class WatchAges:
         self._open: dict[str, tuple[Content, int, float]] = {}
 
     def expect(self, namespace: str) -> None:
-        """kopf has been told to watch this namespace. It looks once for the resource, and watches nothing, for ever and
-        without an error, if the API server does not list it at that moment."""
+        """kopf has been told to watch this namespace. It looks once for the resource: if the API server does not list
+        it at that moment, kopf warns, and watches nothing for ever."""
         self._due[namespace] = self._clock()
 
     def begin(self, path: str, content: Content) -> None:

@@ -10,6 +10,8 @@ from tftraining_api.model.job import readable_status
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.plan.avoided_nodes import HOLDS
 
+INTERVAL = timedelta(minutes=1)  # unless the administrator sets another one
+
 
 class NodeDepartures:
     """The turns, `interval` apart."""

@@ -205,8 +205,9 @@ def _not_yet(context: Context, draft: Draft) -> Status:
 
 def _with_skipping(status: Status, report: Report | None) -> Status:
     """The status of programs that start, which says that they skip their input to where they resume."""
-    skips = report is not None and report.phase == "Starting" and report.skipping > 0
-    return msgspec.structs.replace(status, message=report.message) if skips and report is not None else status
+    if report is None or report.phase != "Starting" or not report.skipping:
+        return status
+    return msgspec.structs.replace(status, message=report.message)
 
 
 def _events(old: Status, new: Status, report: Report | None) -> tuple[Event, ...]:

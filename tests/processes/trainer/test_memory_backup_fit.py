@@ -20,6 +20,7 @@ import pytest
 import tensorflow as tf
 import tf_keras as keras
 
+from tests.support.trainer import slow_input
 from tftraining.launch.in_user_process import call_site
 from tftraining.launch.in_user_process.memory_backup import fit, fit_hook, input_position, interval
 from tftraining.launch.in_user_process.memory_backup.copier import LossIsNotFinite
@@ -239,15 +240,7 @@ def test_a_resumed_fit_reports_the_input_that_it_skips_until_its_first_step(
 ) -> None:
     """A generator has no position of its own: its batches are made anew, and this takes as long as it takes."""
     monkeypatch.setattr(fit, "PATIENCE_SECONDS", 0.0)
-    told: list[tuple[int, int]] = []
-
-    def generate() -> Iterator[Any]:
-        for number in range(10 * STEPS):
-            told.append((number, job.report().get("skipping", 0)))
-            yield tf.fill([8, 8], float(number)), tf.zeros([8, 1])
-
-    spec = (tf.TensorSpec((8, 8), tf.float32), tf.TensorSpec((8, 1), tf.float32))
-    data = tf.data.Dataset.from_generator(generate, output_signature=spec)
+    data, told = slow_input.noting(job.report, 10 * STEPS)
     job.model = build()
     with pytest.raises(Interrupted):
         job.fit(37, input=data, epochs=1)

@@ -99,6 +99,14 @@ async def test_what_cannot_be_honoured_is_one_line(tmp_path: Path, changes: dict
     assert "\n" not in str(told.value)
 
 
+async def test_a_kubeconfig_that_is_not_yaml_is_not_quoted(tmp_path: Path) -> None:
+    """The line with the error may have a token."""
+    (tmp_path / "config").write_text("users:\n- user: {token: secret\nb: [")
+    with pytest.raises(UserError, match="config cannot be used: line 3: not YAML: ") as told:
+        await opened(tmp_path / "config")
+    assert "secret" not in str(told.value)
+
+
 async def test_a_proxy_of_the_environment_is_honoured_or_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ from tftraining_operator import runtime
 from tftraining_operator.cluster import children, lease, reflector, work_queue
 from tftraining_operator.plan import avoided_nodes, failing_pass, status_writes, workertemp_cleanup
 
-WORDS = {3: "three", 10: "ten"}
+WORDS, ORDINALS = {3: "three", 10: "ten"}, {3: "third"}
 SILENCE = int(reflector.WATCH_SILENCE)
 SENTENCES = [
     ("behaviour.md", f"0, 1, 2, 4 … {LONGEST_BACKOFF:.0f} s"),
@@ -18,7 +18,7 @@ SENTENCES = [
     ("scale.md", f"share {children.CONCURRENCY} writes at a time equally, with {children.LEAST_CONCURRENCY} at least"),
     ("scale.md", f"{status_writes.PROGRESS_WRITES} writes a second for all progress together"),
     ("scale.md", f"{work_queue.FIRST_PAUSE:g}, 1, 2 … {work_queue.LONGEST_PAUSE:g} s"),
-    ("scale.md", "after the third the job has the condition `ReconcileError`" if failing_pass.FIRST == 3 else "no"),
+    ("scale.md", f"after the {ORDINALS[failing_pass.FIRST]} the job has the condition `ReconcileError`"),
     ("scale.md", f"a silent watch is opened again after {SILENCE} s"),
     ("scale.md", f"`/healthz` fails after {SILENCE + int(reflector.LONGEST_PAUSE)} s"),
     ("scale.md", f"the limit of {program.MOST_FILES:,}"),

@@ -231,13 +231,14 @@ class Coordinator:
                 self.outbox.send_dump(peer, found)
         self.no_step = found and (self.no_step or found)
 
-    def _check_late_start(self, now: float) -> None:
-        """Fail the job if its programs do not train at the start deadline; without a deadline say so."""
+    def _check_late_start(self, allowed: float) -> None:
+        """Fail the job if its programs do not train at the start deadline. Without a deadline say so, once the programs
+        are late by the time `allowed`, too."""
         late, ends_job = self._attribution.describe_late_start(self.skipping)
         if ends_job:
             self.verdict.fail_job(restart_budget.START_DEADLINE, late)
             self._halt_if_decided()
-        elif self.rounds.is_overdue(now):
+        elif self.rounds.is_overdue(allowed):
             self.late_start = late
 
     # Starts.
