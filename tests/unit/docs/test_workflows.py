@@ -163,7 +163,7 @@ def test_the_labels_select_the_pod_of_the_chief() -> None:
 def test_the_filter_reads_the_line_of_a_real_run() -> None:
     (metrics_format,) = EXPERIMENT["spec"]["metricsCollectorSpec"]["source"]["filter"]["metricsFormat"]
     recorded = (REPOSITORY / "docs" / "pictures" / "demo.svg").read_text(encoding="utf-8")
-    line = re.search(r"epoch 1/10 loss [^<]*?\)", recorded)
+    line = re.search(r"epoch 1/10 accuracy [^<]*?\)", recorded)
     assert line and line[0] in (REPOSITORY / "docs" / "integrations.md").read_text(encoding="utf-8")
     objective = EXPERIMENT["spec"]["objective"]
     found = dict(re.findall(metrics_format, line[0]))
