@@ -4,13 +4,14 @@ import pytest
 
 from tests.support.repository import REPOSITORY
 from tftraining.launch.failure.backoff import LONGEST_BACKOFF
+from tftraining_api.kube.api import WATCH_SILENCE
 from tftraining_operator import __main__ as program
 from tftraining_operator import runtime
 from tftraining_operator.cluster import children, lease, reflector, work_queue
 from tftraining_operator.plan import avoided_nodes, failing_pass, status_writes, workertemp_cleanup
 
 WORDS, ORDINALS = {3: "three", 10: "ten"}, {3: "third"}
-SILENCE = int(reflector.WATCH_SILENCE)
+SILENCE = int(WATCH_SILENCE)
 SENTENCES = [
     ("behaviour.md", f"0, 1, 2, 4 … {LONGEST_BACKOFF:.0f} s"),
     ("launcher.md", f"1, 2, 4 … {LONGEST_BACKOFF:.0f} s"),
