@@ -12,8 +12,8 @@ from pathlib import Path
 from .shell import Impossible, LabError, cache_dir, lock, run, step
 
 # The minor version of Kubernetes that the tests run: TFTRAINING_KUBERNETES, or the default one.
-KUBERNETES_VARIABLE, DEFAULT_MINOR = "TFTRAINING_KUBERNETES", "1.34"
-KUBERNETES_VERSIONS = {"1.34": "1.34.4", "1.35": "1.35.4", "1.36": "1.36.3"}
+KUBERNETES_VARIABLE, DEFAULT_MINOR = "TFTRAINING_KUBERNETES", "1.36"
+KUBERNETES_VERSIONS = {"1.34": "1.34.4", "1.35": "1.35.4", "1.36": "1.36.3", "1.37": "1.37.2"}
 
 
 def _chosen_minor() -> str:
