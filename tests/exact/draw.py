@@ -56,8 +56,6 @@ def _one(chance: random.Random, given: dict[str, object]) -> Cell:
 def _gang(chance: random.Random, cell: Cell) -> Cell:
     """The cell with several workers, or scaled; as it is if its parts do not allow that."""
     source = INPUTS[cell.input]
-    if cell.model == "late":  # EarlyStopping cannot give it back the weights of an epoch without the variable
-        cell = replace(cell, callbacks=tuple(name for name in cell.callbacks if not CALLBACKS[name].stops))
     if not source.works_in_a_gang or source.unsized or cell.model in ALONE or cell.epochs > 100:
         return cell
     cell = replace(cell, strategy="", workers=chance.choice([2, 2, 3]))
@@ -110,6 +108,8 @@ def possible(cell: Cell, given: Sequence[str] | dict[str, object] = ()) -> Cell:
         cell = replace(cell, model="dense")
     if cell.model in NO_RATE:
         cell = replace(cell, callbacks=tuple(name for name in cell.callbacks if name not in RATES))
+    if cell.model == "late":  # EarlyStopping cannot give it back the weights of an epoch without the variable
+        cell = replace(cell, callbacks=tuple(name for name in cell.callbacks if not CALLBACKS[name].stops))
     if not source.works_in_a_gang or source.unsized or cell.model in ALONE:
         cell = replace(cell, strategy="")
     if cell.execution > 1 and (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tftraining.launch.in_user_process import iterator_release
+from tftraining.launch.in_user_process import iterator_release, surface
 from tftraining.launch.in_user_process.iterator_release import SURFACES, Release
 
 HERE = threading.current_thread().name
@@ -56,6 +56,7 @@ def release(monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
     context = types.SimpleNamespace(Context=changed)
     monkeypatch.setitem(sys.modules, iterator_release._FUNCTIONS.module, context)
     release = Release()
+    release.allow()
     yield release
     release.finish()
 
@@ -173,6 +174,46 @@ def test_the_end_of_the_process_waits_for_a_moment_only(
     assert died == []
     told.set()
     assert wait_for_one(died) == THERE
+
+
+def test_behind_a_dataset_whose_end_may_be_noticed_a_handle_dies_at_once(iterator: Any, release: Release) -> None:
+    died: list[str] = []
+    iterator(Handle(died))
+    assert wait_for_one(died) == THERE
+    release.forbid()
+    iterator(Handle(died))
+    assert died == [THERE, HERE]
+
+
+@pytest.mark.parametrize("change", ["another parameter", "no functions"])
+def test_where_datasets_are_not_known_a_handle_dies_at_once(
+    iterator: Any, release: Release, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    monkeypatch.setattr(surface, "_told", set())
+
+    class DatasetV2:
+        def __init__(self, variant_tensor: Any) -> None:
+            pass
+
+    class OtherDataset:
+        def __init__(self, variant: Any) -> None:
+            pass
+
+    functions = type("StructuredFunctionWrapper", (), {} if change == "no functions" else {"function": property(id)})
+    monkeypatch.setitem(
+        sys.modules,
+        iterator_release.WATCHED.parts[1].module,
+        types.SimpleNamespace(StructuredFunctionWrapper=functions),
+    )
+    release.forbid()
+    datasets = OtherDataset if change == "another parameter" else DatasetV2
+    before = datasets.__init__
+    iterator_release._watch(release, types.SimpleNamespace(DatasetV2=datasets))
+    assert datasets.__init__ is before
+    assert "the end of an epoch may wait for its input: " in capsys.readouterr().err
+    died: list[str] = []
+    iterator(Handle(died))
+    assert died == [HERE]
 
 
 def test_in_a_forked_process_a_handle_dies_at_once(iterator: Any, release: Release) -> None:

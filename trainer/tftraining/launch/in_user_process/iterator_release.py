@@ -6,6 +6,11 @@ the time between two tunings doubles up to 60 s. `fit` drops an iterator when it
 new one, and waits there: 0 to 37 s were seen. So the last reference is dropped in a thread of its own, which waits in
 TensorFlow without the interpreter's lock. The buffers are free before that wait.
 
+Only where nobody can notice when an iterator ends: while it lives, a `cache(filename)` is locked, a generator has not
+run its `finally`, and a Python function of the input may be running. The next epoch would meet these. So each dataset
+and each of its functions is looked at when it is made. From the first one on that is not known to be harmless
+(input_kind.py), the iterators of this process die as they would without us.
+
 The process waits at its end for these threads, for TensorFlow should not be torn down under them: behind the program's
 own exit handlers (hooks.py), and not for long, because it may have been told to stop and have a few seconds in all. A
 thread that still waits then may come back while the interpreter ends. Python ends a thread that asks for its lock at
@@ -29,6 +34,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .import_hook import after_import
+from .memory_backup import input_kind
 from .surface import Part, Surface
 
 # The class in each module, and its attribute that keeps an iterator alive.
@@ -45,6 +51,16 @@ SURFACES = {
         ),
     )
 }
+_DATASETS = "tensorflow.python.data.ops.dataset_ops"
+WATCHED = Surface(
+    _LOST,
+    (
+        Part(_DATASETS, "DatasetV2.__init__", "self variant_tensor"),
+        Part("tensorflow.python.data.ops.structured_function", "StructuredFunctionWrapper.function"),
+    ),
+)
+# Beside those of input_kind.py: what a strategy puts around a dataset.
+_OF_STRATEGIES = frozenset({"AutoShardDataset", "PerDeviceGenerator", "ReincarnatedPerDeviceGenerator"})
 NAME = "tftraining-release"  # of the threads
 _MARK = "_tftraining_keeps_functions"  # of the class of contexts that is extended
 PATIENCE_SECONDS = 5.0  # for the other holders of a handle, such as the functions of a dataset that dies with it
@@ -64,6 +80,15 @@ class Release:
         self._held: set[int] = set()  # the identity of each handle in the queue or in a thread
         self._waiting: dict[int, list[Any]] = {}  # what each thread drops: its handle at last, functions before it
         self._ending = threading.Event()
+        self._unnoticed = False  # nobody can notice when an iterator of this process ends
+
+    def allow(self) -> None:
+        """Take references: all datasets are looked at from now on."""
+        self._unnoticed = True
+
+    def forbid(self) -> None:
+        """Take no more references: somebody may notice the end of an iterator."""
+        self._unnoticed = False
 
     def start(self) -> None:
         """Take references from now on; the end of the process waits for them. A second call does nothing."""
@@ -75,7 +100,9 @@ class Release:
 
     def take(self, reference: Any) -> None:
         """Drop a reference later. The caller drops its own at once, in a process that has forked or ends, too."""
-        if self._dispatcher is not None and self._pid == os.getpid() and id(reference) not in self._held:
+        if not self._unnoticed or id(reference) in self._held:
+            return
+        if self._dispatcher is not None and self._pid == os.getpid():
             self._held.add(id(reference))
             held = [reference]
             self._waiting[id(held)] = held
@@ -140,6 +167,7 @@ def install() -> None:
     global _release  # noqa: PLW0603  # one process
     _release = Release()
     after_import(frozenset(SURFACES), functools.partial(_extend, _release))
+    after_import(frozenset({_DATASETS}), functools.partial(_watch, _release))
 
 
 def finish() -> None:
@@ -191,3 +219,48 @@ def _keep_functions(release: Release, cls: Any) -> None:
 
     cls.remove_function = remove_later
     setattr(cls, _MARK, True)
+
+
+def _watch(release: Release, module: Any) -> None:
+    """Look at each dataset and each function of one when it is made."""
+    try:
+        if WATCHED.holds({**sys.modules, _DATASETS: module}):
+            functions = sys.modules[WATCHED.parts[1].module].StructuredFunctionWrapper
+            _look_behind(release, module.DatasetV2, _is_harmless)
+            _look_behind(release, functions, _is_harmless_function)
+            release.allow()
+    except Exception as error:
+        sys.stderr.write(f"tftraining: {_LOST}: {type(error).__name__}: {error}\n")
+
+
+def _look_behind(release: Release, cls: Any, is_harmless: Callable[[Any], bool]) -> None:
+    """Look at each object of a class behind its `__init__`, which may be that of a class derived from it."""
+    begin: Callable[..., None] = cls.__init__
+
+    @functools.wraps(begin)
+    def initialize(self: Any, *args: Any, **kwargs: Any) -> None:
+        begin(self, *args, **kwargs)
+        try:
+            harmless = is_harmless(self)
+        except Exception:  # the symbol of a tensor in a graph, another version
+            harmless = False
+        if not harmless:
+            release.forbid()
+
+    cls.__init__ = initialize
+
+
+def _is_harmless(dataset: Any) -> bool:
+    kind = type(dataset)
+    name = kind.__name__.strip("_")
+    if not kind.__module__.startswith("tensorflow.python.data."):
+        return False
+    if name == "CacheDataset":
+        return not dataset._filename.numpy()
+    return name in input_kind.DATASETS or name in _OF_STRATEGIES
+
+
+def _is_harmless_function(wrapper: Any) -> bool:
+    """Whether the operations of a function leave nothing behind, and run no Python."""
+    nodes = input_kind.nodes_of(wrapper.function.graph.as_graph_def())
+    return not any("PyFunc" in op or input_kind.is_unknown(op) for op in {node.op for node in nodes})

@@ -57,6 +57,7 @@ _FILES = frozenset(
 )
 _SOURCES = _FILES | {"TensorSliceDataset", "TensorDataset", "RangeDataset", "SparseTensorSliceDataset"}
 _SHUFFLE, _CACHE = "ShuffleDataset", "CacheDataset"
+DATASETS = _SIMPLE | _LATE | _SOURCES | {_SHUFFLE, _CACHE}
 _CUTS = frozenset({"TakeDataset"})  # they may end before their input does
 _FUNCTIONS = ("_map_func", "_predicate")
 _OPS = "tensorflow.python.data.ops"
@@ -211,7 +212,7 @@ class _Walk:
             raise _Unknown(f"this TensorFlow is not known: {missing}")
         if name == _SHUFFLE:
             self._shuffle(dataset, above)
-        elif name not in _SIMPLE and name not in _LATE and name not in _SOURCES and name != _CACHE:
+        elif name not in DATASETS:
             raise _Unknown(f"{name} is not known to be reproducible")
         if _is_sloppy(name, dataset):
             raise _Unknown(f"{name} is not deterministic")
@@ -248,12 +249,10 @@ class _Walk:
         self.names.update(node.op for node in nodes)
         if sloppy := next((node.op for node in nodes if _may_reorder(node)), ""):
             raise _Unknown(f"a function of {name} has a {sloppy} that may not be deterministic")
-        registry = sys.modules["tensorflow.python.framework.op_def_registry"]
-        for op in sorted({node.op for node in nodes} - _HARMLESS):
-            definition = registry.get(op)
+        for op in sorted({node.op for node in nodes}):
             if op in RANDOM:
                 self._random(name, [node for node in nodes if node.op == op], above)
-            elif definition is not None and definition.is_stateful:
+            elif is_unknown(op):
                 raise _Unknown(f"a function of {name} uses {op}")
         self.told.append(sorted(node.op for node in nodes))
 
@@ -290,6 +289,12 @@ def _name(dataset: Any) -> str:
     if not kind.__module__.startswith("tensorflow.python.data."):
         raise _Unknown(f"{kind.__name__} is not of tf.data")
     return kind.__name__.strip("_")
+
+
+def is_unknown(op: str) -> bool:
+    """Whether an operation has a state, and is not known to give the same result each time but for RANDOM."""
+    definition = sys.modules["tensorflow.python.framework.op_def_registry"].get(op)
+    return definition is not None and definition.is_stateful and op not in _HARMLESS and op not in RANDOM
 
 
 def nodes_of(graph: Any) -> list[Any]:
