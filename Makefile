@@ -21,9 +21,9 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 	&& apt-get install -qq --yes --no-install-recommends $(VENV_PACKAGE) 2>&1) || { echo "$$told" >&2; false; }; }; }
 # Each tier starts hundreds of interpreters. With this variable each of them compiles the packages and tests again.
 unexport PYTHONDONTWRITEBYTECODE
-COMPILE := $(RUN)uv pip compile -q pyproject.toml -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+LOCK := $(RUN)uv pip compile -q $(if $(filter yes,$(UPGRADE)),--upgrade) --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help docs reference images release-files push-chart chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster quickstarts campaign cluster-up cluster-down bench mutants lock clean audit
+.PHONY: help docs reference images release-files push-chart chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster quickstarts campaign cluster-up cluster-down bench mutants lock outdated clean audit
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,12 +41,16 @@ $(VENV)/installed: requirements/dev.txt requirements/uv.txt pyproject.toml
 	@$(RUN)uv pip install -q --python $(RUN)python --no-deps --no-build-isolation -e .
 	@touch $@
 
-lock:  ## Pin the Python dependencies again, with hashes.
-	@for extra in operator trainer trainer-cpu trainer-gpu client local plot docs dev; do $(COMPILE) --extra $$extra -o requirements/$$extra.txt; done
-	@echo uv | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header -o requirements/uv.txt
+lock:  ## Pin the Python dependencies again, with hashes; UPGRADE=yes: at the newest versions that constraints.in allows.
+	@for extra in operator trainer trainer-cpu trainer-gpu client local plot docs dev; do \
+	  $(LOCK) pyproject.toml -c requirements/constraints.in --python-version 3.11 --extra $$extra -o requirements/$$extra.txt || exit 1; done
+	@echo uv | $(LOCK) - -c requirements/constraints.in -o requirements/uv.txt
 	@# Of kfp, which a test compiles a recipe with: its Kubernetes client is another one than ours.
-	@echo kfp | $(RUN)uv pip compile -q - --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements/kfp.txt
-	@printf 'cyclonedx-bom\npip-audit\n' | $(RUN)uv pip compile -q - -c requirements/constraints.in --generate-hashes --no-emit-index-url --no-header --python-version 3.11 -o requirements/audit.txt
+	@echo kfp | $(LOCK) - --python-version 3.11 -o requirements/kfp.txt
+	@printf 'cyclonedx-bom\npip-audit\n' | $(LOCK) - -c requirements/constraints.in --python-version 3.11 -o requirements/audit.txt
+
+outdated: $(VENV)/installed  ## What is behind: locked Python packages and Go modules, as a table (asks the index and Go's proxy).
+	@$(RUN)python -m testbed.outdated
 
 AUDITED := operator client local plot trainer
 AUDIT := build/audit

@@ -74,7 +74,9 @@ def test_the_variables_that_the_jobs_give_are_read_by_the_makefile() -> None:
 def test_ci_has_a_job_for_each_part_of_a_release() -> None:
     made = " ".join(commands(REPOSITORY / ".github" / "workflows" / "ci.yml"))
     targets = {*re.findall(r"\bmake ([a-z][a-z-]*)", made)}
-    assert targets == {"check", "docs", "images", "pythons", "release-files", "test-faults", "test-kubernetes"}
+    assert targets == {
+        "check", "docs", "images", "outdated", "pythons", "release-files", "test-faults", "test-kubernetes"
+    }  # fmt: skip
     assert "PLATFORMS=linux/amd64,linux/arm64" in made
 
 
