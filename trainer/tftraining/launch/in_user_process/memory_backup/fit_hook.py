@@ -80,8 +80,10 @@ TRAINING = Surface(
     ),
 )
 
-_present: Session | None = None  # the last `fit` that has begun, until it ends
-_fit: LegacyFit | None = None  # that of the last `fit` of tf_keras, until it reads its input
+# The last `fit` that has begun, until it ends. Not held here: it holds the model and the iterator, and it may end by an
+# exception, of which nobody tells.
+_begun: weakref.ref[Session] | None = None
+_unread: weakref.ref[LegacyFit] | None = None  # that of the last `fit` of tf_keras, until it reads its input
 _unknown = ""  # what of the input of this Keras is not as declared
 _inside: list[Any] = []  # the CallbackLists whose callbacks run: a `fit` that begins meanwhile is inside another one
 _handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the newest DataHandler of each model
@@ -118,8 +120,8 @@ def _extend_lists(settings: CopySettings, takes_part: Callable[[], bool], cls: A
     @functools.wraps(end)
     def on_train_end(self: Any, logs: Any = None) -> None:
         end(self, logs)
+        _forget()
         if (session := self.__dict__.pop(_SESSION, None)) is not None:
-            _forget()
             session.end()
         if (session := self.__dict__.pop(_WITHOUT, None)) is not None:
             session.end_without_copies()
@@ -182,10 +184,10 @@ def _refuse(settings: CopySettings, why: str) -> None:
 
 def _begin(settings: CopySettings, callbacks: Any) -> Session | None:
     """The session of a `fit` that is about to begin; None without copies, which is told."""
-    global _present, _fit  # noqa: PLW0603  # one process, one training at a time
-    if _inside or (_present is not None and _present.runs_elsewhere()):
+    global _begun, _unread  # noqa: PLW0603  # one process, one training at a time
+    if _inside or ((present := _present()) is not None and present.runs_elsewhere()):
         return None  # the copies are those of the other `fit`
-    _present = None
+    _begun = None
     try:
         known = _handlers.pop(callbacks.model, None)  # that of an earlier `fit` is no longer there
         if _unknown and type(callbacks).__module__ != _KERAS_3:  # the line of HANDLERS has said so
@@ -196,8 +198,9 @@ def _begin(settings: CopySettings, callbacks: Any) -> Session | None:
         if fit is not None and backup is None:
             why = "it takes a model that is built, and one BackupAndRestore or none"
         elif fit is not None and backup is not None:
-            _present, _fit = Session(settings, callbacks, backup, fit), fit if isinstance(fit, LegacyFit) else None
-            return _present
+            session = Session(settings, callbacks, backup, fit)
+            _begun, _unread = weakref.ref(session), weakref.ref(fit) if isinstance(fit, LegacyFit) else None
+            return session
     except Exception as error:
         why = describe(error)
     _refuse(settings, why)
@@ -233,12 +236,16 @@ def _backup_of(callbacks: Any) -> KerasBackup | Unsaved | None:
 
 
 def _forget() -> None:
-    global _present  # noqa: PLW0603
-    _present = None
+    global _begun  # noqa: PLW0603
+    _begun = None
+
+
+def _present() -> Session | None:
+    return None if _begun is None else _begun()
 
 
 def _session_of(model: Any) -> Session | None:
-    return _present if _present is not None and _present.trains(model) else None
+    return session if (session := _present()) is not None and session.trains(model) else None
 
 
 def _extend_handlers(module: Any) -> None:
@@ -259,12 +266,12 @@ def _extend_handlers(module: Any) -> None:
 
     @functools.wraps(epochs)
     def followed(self: Any) -> Iterator[tuple[int, Any]]:
-        global _fit  # noqa: PLW0603
-        session, fit = _present, _fit
+        global _unread  # noqa: PLW0603
+        session, fit = _present(), None if _unread is None else _unread()
         if session is None or fit is None or fit.handler is not self or not session.trains_with(fit):
             found: Iterator[tuple[int, Any]] = epochs(self)
             return found
-        _fit = None  # it holds the iterator, which must not live until the interpreter ends
+        _unread = None
         session.begin_in_keras()
         return fit.epochs(epochs)
 
