@@ -58,9 +58,16 @@ LEGACY, KERAS_3 = "import tf_keras as keras", "import keras"
 
 ONCE = """
 model = make()
-history = model.fit(data, epochs=3, validation_data=data, callbacks=[backup, Note()], verbose=0)
+stop = keras.callbacks.EarlyStopping("loss", patience=5, restore_best_weights=True)
+path = f"{directory}/{task}.weights.h5"
+best = keras.callbacks.ModelCheckpoint(path, "loss", save_best_only=True, save_weights_only=True)
+rate = keras.callbacks.ReduceLROnPlateau("loss", min_delta=9.0, patience=5)
+callbacks = [backup, Note(), stop, best, rate]
+history = model.fit(data, epochs=3, validation_data=data, callbacks=callbacks, verbose=0)
 end(model, history)
-note("loss", str(history.history["loss"][-1]))
+told = [float(stop.best), stop.best_epoch, stop.wait, float(best.best), float(rate.best), rate.wait]
+weights = round(float(sum(abs(each).sum() for each in stop.best_weights)), 5)
+note("loss", str([history.history["loss"][-1], weights, *told]))
 fail_once()
 """
 
@@ -74,6 +81,21 @@ second = model.fit(data, epochs=2, callbacks=[backup, Note()], verbose=0)
 end(model, second)
 fail_once()
 third = model.fit(data, epochs=1, callbacks=[backup, Note()], verbose=0)
+"""
+
+# A callback makes a variable, so the model of a program that trains nothing would be another one.
+LATE = """
+class Late(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch and not hasattr(self.model, "late"):
+            self.model.late = tf.Variable(0.0)
+        if epoch:
+            self.model.late.assign_add(1.0)
+model = make()
+history = model.fit(data, epochs=3, callbacks=[backup, Note(), Late()], verbose=0)
+end(model, history)
+note("loss", str(float(model.late.numpy())))
+fail_once()
 """
 
 BETWEEN = """
@@ -233,6 +255,17 @@ def test_a_finished_fit_is_restored_after_a_restart(place: Path, keras: str) -> 
     assert outcome.left() == []
     assert len(outcome.lines("loss")) == 2 and len(set(outcome.lines("loss"))) == 1, outcome.log
     assert "unrestored" not in outcome.log
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("keras", [LEGACY, KERAS_3])
+def test_a_fit_whose_callback_creates_a_variable_is_trained_again(place: Path, keras: str) -> None:
+    outcome = run(place, head(keras) + LATE)
+    assert outcome.codes == {"worker-0": 0}, outcome.log
+    assert outcome.epochs() == [0, 1, 2, 0, 1, 2], outcome.log
+    assert_same_end(outcome)
+    assert outcome.lines("loss") == ["2.0", "2.0"]
+    assert "a failure after this fit repeats it, for only its training creates a variable: " in outcome.log
 
 
 @pytest.mark.slow_fault

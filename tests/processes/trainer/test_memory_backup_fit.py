@@ -18,6 +18,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras as keras
@@ -161,6 +162,14 @@ def several_steps_at_a_time() -> Any:
 
 def first_step_creates_variables() -> Any:
     return build(optimizer=keras.optimizers.legacy.Adam())
+
+
+@pytest.mark.parametrize("draws", [True, False])
+def test_random_numbers_of_the_program_that_the_training_draws_begin_anew_which_is_told(job: Job, draws: bool) -> None:
+    job.model = build()
+    draw = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: np.random.rand() if draws else None)
+    job.fit(callbacks=[draw])
+    assert ("the random numbers of Python and NumPy" in job.report().get("beginsAnew", [])) == draws
 
 
 @pytest.mark.parametrize("copies", [True, False])

@@ -5,6 +5,7 @@ With the real one it is tested in tests/processes/launch/test_finished_fit.py.
 
 from __future__ import annotations
 
+import random
 import re
 import types
 from collections.abc import Callable
@@ -33,6 +34,7 @@ class StandIn(KerasBackup):
         self.workers = 1 if answers is None else 2
         self.fails: dict[str, Exception] = {}
         self.restored = self.resumed = ""
+        self.made: list[Any] = []
 
     def sums(self, *numbers: int) -> list[int]:
         answer = self.answers.pop(0) if self.answers else 0
@@ -50,6 +52,9 @@ class StandIn(KerasBackup):
         self._fail("shapes")
         return []
 
+    def variables(self) -> list[Any]:
+        return self.made
+
     def restore(self, state: str, epochs: int) -> None:
         self._fail("restore")
         self.restored = Path(f"{state}.index").read_text()
@@ -59,13 +64,23 @@ class StandIn(KerasBackup):
             raise self.fails[what]
 
 
+class History:
+    """Keras' own."""
+
+    def __init__(self) -> None:
+        self.history: dict[str, Any] = {}
+        self.epoch: list[int] = []
+
+
 class Callbacks:
     """Keras' list of callbacks, with BackupAndRestore on it."""
+
+    callbacks = ()
 
     def __init__(self, backup: StandIn) -> None:
         self.params = {"epochs": 3}
         self.backup = backup
-        self._history = types.SimpleNamespace(history={}, epoch=[])
+        self._history = History()
 
     def on_train_begin(self, logs: Any = None) -> None:
         pass
@@ -95,8 +110,8 @@ def unknown() -> None:
     raise call_site.UnknownCallError("the reason")
 
 
-def fit_under(keeper: Keeper, backup: StandIn, killed: bool = False) -> Any:
-    """One `fit`; `killed` while it trains."""
+def fit_under(keeper: Keeper, backup: StandIn, killed: bool = False, makes: str = "", draws: bool = False) -> Any:
+    """One `fit`; `killed` while it trains. A callback `makes` a variable of this name, or `draws` a random number."""
     extended = type("Callbacks", (Callbacks,), dict(vars(Callbacks)))
     finished_fit.extend(keeper, extended)
     callbacks = extended(backup)
@@ -107,6 +122,9 @@ def fit_under(keeper: Keeper, backup: StandIn, killed: bool = False) -> Any:
         saved.write_text(keeper.start)
         if killed:
             return None
+        backup.made += [types.SimpleNamespace(name=makes)] * bool(makes)
+        if draws:
+            random.random()
         callbacks._history.history, callbacks._history.epoch = {"loss": [0.5]}, [2]
     callbacks.on_train_end({"loss": 0.5})
     return callbacks._history
@@ -131,6 +149,24 @@ def test_the_next_start_finds_the_finished_fit(tmp_path: Path, fit: Callable[...
     assert again.restored == "state"
     assert (history.history, history.epoch) == (first.history, first.epoch) == ({"loss": [0.5]}, [2])
     assert names(tmp_path) == {COPY, "list"}, "it is found by the one after, too"
+
+
+def test_a_variable_that_only_the_training_creates_keeps_no_end(
+    tmp_path: Path, fit: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(1, StandIn(tmp_path / "chief"), makes="late")
+    assert "repeats it, for only its training creates a variable: late\n" in capsys.readouterr().err
+    again = StandIn(tmp_path / "chief")
+    fit(2, again)
+    assert again.restored == ""
+
+
+def test_random_numbers_that_the_training_draws_are_named(
+    tmp_path: Path, fit: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(1, StandIn(tmp_path / "chief"), draws=True)
+    told = "tftraining: a failure after this fit does not restore the state of the random numbers of Python and NumPy\n"
+    assert capsys.readouterr().err == told
 
 
 def test_two_calls_that_cannot_be_told_apart_keep_no_end(

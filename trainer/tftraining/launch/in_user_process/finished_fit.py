@@ -1,9 +1,10 @@
 """Keeps the final state of Keras' `fit` until the job has ended, so that a failure after `fit` repeats no training.
 
 BackupAndRestore deletes its backup when `fit` ends. Before that, this module makes a copy (finished_copy.py) with the
-state after all callbacks and the History. The same call of `fit` (call_site.py) in a restarted process finds the copy,
-restores the state, trains nothing and returns that History. Any other `fit` runs as usual, and does not resume from the
-backup that an earlier process made in a call that is known to be another: that is set aside until its own call begins.
+state after all callbacks, that of the callbacks themselves (callback_state.py), and the History. The same call of `fit`
+(call_site.py) in a restarted process finds the copy, restores the state, trains nothing and returns that History. Any
+other `fit` runs as usual, and does not resume from the backup that an earlier process made in a call that is known to
+be another: that is set aside until its own call begins.
 
 All members of a MultiWorkerMirroredStrategy must decide alike, or their collectives hang: the chief decides and tells
 the others by an all-reduce sum. It must never fail a training: after an error, Keras runs as usual.
@@ -23,13 +24,14 @@ from typing import Any
 from . import backup_owner, call_site, finished_copy
 from .backup_owner import Owner
 from .keras_backup import KerasBackup, find_backup
-from .memory_backup.callback_state import keeping_rows
+from .memory_backup.callback_state import CallbackStates, keeping_rows
 from .memory_backup.program_digest import distributions_digest, program_digest
-from .memory_backup.random_numbers import of_model
+from .memory_backup.random_numbers import OF_PROGRAM, of_model, of_program
 from .tracker import EPOCHS_DONE
 
 VISIBLE_SECONDS = 60.0  # for all members to see what the chief sees: NFS may show new names that late
 _FIT = "_tftraining_fit"
+ARRAYS = f"{finished_copy.STATE}.callbacks.npz"
 
 
 class BackupNotSeenError(RuntimeError):
@@ -172,12 +174,17 @@ class Fit:
         self._callbacks = callbacks
         self._backup = backup
         self._call = call
+        self._variables: set[int] = set()  # the identities of those that the program has made before
+        self._anew: list[str] = []  # the callbacks whose state is not kept
+        self._states = CallbackStates(callbacks, self._anew.append)
+        self._drawn = of_program()
         self.path = path
 
     def after_begin(self) -> bool:
         """Call after all callbacks, when Keras has restored its backup; whether the final state can be kept."""
         try:
             self._backup.after_begin()
+            self._variables = {id(each) for each in self._backup.variables()}
         except Exception as error:  # a user-defined BackupAndRestore
             _log(f"cannot save the end of this fit: {_describe(error)}")
             return False
@@ -210,6 +217,7 @@ class Fit:
         if history is not None:
             history.history = dict(self.mark["history"])
             history.epoch = list(self.mark["epoch"])
+        self._states.restore_end(os.path.join(self.path, ARRAYS), self.mark.get("callbacks"))
         self._backup.after_end(bool(self.mark["stopped"]))
 
     def _keep_state(self, logs: Any) -> None:
@@ -232,6 +240,9 @@ class Fit:
         try:
             if not self._backup.writes or len(finished_copy.copies(self._backup.path)) >= finished_copy.MAX_COPIES:
                 return False
+            if new := [each.name for each in self._backup.variables() if id(each) not in self._variables]:
+                _log(f"a failure after this fit repeats it, for only its training creates a variable: {new[0]}")
+                return False
             finished_copy.add_to_list(self.path, self._keeper.file)
             finished_copy.remove(self.path)
             os.makedirs(self.path)
@@ -244,8 +255,13 @@ class Fit:
         """Save the state; True on the chief if the copy is complete. Never raises: the others wait for its sum."""
         try:
             self._backup.save(os.path.join(self.path, finished_copy.STATE) if self._backup.writes else "")
+            content = self._mark_content(logs)  # all members: a callback may read what is a collective
             if self._backup.writes:
-                finished_copy.write_mark(self.path, self._mark_content(logs))
+                self._states.write_arrays(os.path.join(self.path, ARRAYS))
+                finished_copy.write_mark(self.path, content)
+                self._anew += [OF_PROGRAM] * (self._drawn != of_program())
+                if self._anew:
+                    _log(f"a failure after this fit does not restore the state of {', '.join(self._anew)}")
         except Exception as error:
             _log(f"cannot save the end of this fit: {_describe(error)}")
             return False
@@ -266,6 +282,7 @@ class Fit:
             "stopped": self._backup.has_stopped(),
             # A next fit of this model goes on from there.
             "random": of_model(getattr(self._callbacks, "model", None)).offsets(),
+            "callbacks": self._states.end_states(),
         }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from .memory_backup import kept_variables, member_sums
 from .memory_backup.kept_variables import KeptVariables
 from .memory_backup.member_sums import Sums, members_of, sums_over, writes_under
-from .memory_backup.model_variables import build_optimizer
+from .memory_backup.model_variables import build_optimizer, made_by_program
 from .surface import Part, Surface
 
 CLASS = "BackupAndRestore"
@@ -97,6 +97,10 @@ class KerasBackup:
     def shapes(self) -> list[list[int]]:
         """The shapes of the model's weights, because another model cannot restore the state."""
         return [[int(size) for size in weight.shape] for weight in self._model.weights]
+
+    def variables(self) -> list[Any]:
+        """The model's variables that neither an optimizer nor a metric makes."""
+        return made_by_program(self._model)
 
     def has_stopped(self) -> bool:
         """Whether a callback has stopped the training."""

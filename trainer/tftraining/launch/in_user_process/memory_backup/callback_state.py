@@ -8,6 +8,7 @@ import Keras, nor fail a training.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,6 +55,7 @@ def _surface(package: str, every: dict[str, tuple[str, ...]]) -> Surface:
 
 
 SURFACE, KERAS_3 = _surface("{package}.callbacks", FIELDS), _surface(_KERAS_3, FIELDS_3)
+_AT_END = frozenset({"BackupAndRestore", "CSVLogger", "History", "TensorBoard"})  # behind `fit` they have no state
 _ALIGNMENT = 64
 _FEW, _SMALL = 1000, 1 << 20  # values of a container, and bytes of an array, that are compared as a whole
 _PLAIN = (bool, int, float, str, type(None))
@@ -98,6 +100,39 @@ class CallbackStates:
             if state is not None:
                 self._guarded(each, lambda each=each, state=state: each.restore(state))  # type: ignore[misc]
         return None
+
+    def end_states(self) -> list[Any]:
+        """The state of each callback behind `fit`; None of one that begins anew, or that needs none."""
+        return [None if each.kind in _AT_END else self._guarded(each, each.state) for each in self._states]
+
+    def write_arrays(self, path: str) -> None:
+        """Write the best weights to a file, if there are any. OSError."""
+        found = {
+            f"{place}-{number}": each
+            for place, weights in enumerate(self.arrays())
+            for number, each in enumerate(weights or ())
+        }
+        if found:
+            with open(path, "wb") as file:
+                sys.modules["numpy"].savez(file, **found)
+
+    def restore_end(self, path: str, states: list[Any] | None) -> None:
+        """Restore `end_states`, and the best weights in this file. Must never fail: a callback then begins anew."""
+        try:
+            self.restore(states if states is not None else [])
+            if os.path.exists(path):
+                with sys.modules["numpy"].load(path, allow_pickle=False) as stored:
+                    counts = [
+                        sum(name.startswith(f"{place}-") for name in stored) for place in range(len(self._weights))
+                    ]
+                    self.set_arrays(
+                        [[stored[f"{place}-{each}"] for each in range(n)] or None for place, n in enumerate(counts)]
+                    )
+                self.restore_arrays()
+        except Exception as error:
+            sys.stderr.write(
+                f"tftraining: the state of callbacks cannot be restored: {type(error).__name__}: {error}\n"
+            )
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         """An array for each value that EarlyStopping keeps, in this buffer from byte `start` on."""

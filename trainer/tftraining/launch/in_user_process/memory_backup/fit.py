@@ -295,10 +295,12 @@ class Session:
             seconds = self.copier.restored_in
             log(f"resumed from memory at epoch {self._epoch + 1}, step {self._step}, in {seconds:.2f} s")
         self._count_random_numbers()
+        self._drawn = random_numbers.of_program()
         self.copier.begin(self._step)
         self._begin_in_input()
         self._tell_step()
 
+    _drawn = 0  # what the program had drawn before the training
     _only_counts = False  # there are no copies, and the later `fit` that has one goes on with the same train function
 
     def _count_random_numbers(self) -> None:
@@ -572,6 +574,8 @@ class Session:
         to be asked, and `due` is equal for all."""
         asked, self._asked = self._asked, False
         self._due &= not due
+        if random_numbers.OF_PROGRAM not in self._begins_anew and self._drawn != random_numbers.of_program():
+            self._tell_anew(random_numbers.OF_PROGRAM, "the training draws them")
         if self._backup.has_stopped():
             return
         told = self._head(where)

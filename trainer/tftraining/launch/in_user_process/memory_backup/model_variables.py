@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
-from .variable_values import is_sum, plain, seeds_of, variables_of
+from .variable_values import is_sum, plain, seeds_of, tracked_by, variables_of
+
+_OF_MAKERS = ("apply_gradients", "update_state")  # a method of optimizers, and one of metrics
 
 
 def metrics_of(model: Any) -> list[Any]:
@@ -33,6 +36,15 @@ def early(model: Any) -> list[Any]:
 def all_of(model: Any) -> list[Any]:
     """Every variable once: these, and whatever else BackupAndRestore saves."""
     return plain([*early(model), *variables_of(model), *metrics_of(model)])
+
+
+def made_by_program(model: Any) -> list[Any]:
+    """All that the model tracks but for the variables of optimizers and metrics, which these create by themselves."""
+    tracked = sys.modules["tensorflow"].train.TrackableView(model).descendants()
+    # Of the class: an attribute of a variable of a strategy may be read from its value, by a collective.
+    makers = [each for each in tracked[1:] if any(hasattr(type(each), name) for name in _OF_MAKERS)]
+    own = {id(variable) for maker in makers for variable in tracked_by(maker)[0]}
+    return [each for each in tracked_by(model)[0] if id(each) not in own]
 
 
 def differing(layers: Iterable[Any]) -> list[Any]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import random
 import sys
 import weakref
 from collections.abc import Callable
@@ -46,6 +47,7 @@ SAMPLES = 256  # of 128 bits, which the kernels of stateful operations reserve f
 MOST = 1000  # counters that a copy has room for
 _GRAPH = "train_function"  # the name that tf_keras gives to the function of a step
 _CONTROL_FLOW = ("CondBranchFuncGraph", "WhileBodyFuncGraph", "WhileCondFuncGraph")
+OF_PROGRAM = "the random numbers of Python and NumPy"
 _SEED = "seed-"  # the begin of a key: the state of a generator of Keras 3, which its own backups do not have
 _TRIAL = "tmp"  # the graph in which AutoGraph tries the body of a loop, and which it drops
 _MARK = "_tftraining_counts"
@@ -61,6 +63,13 @@ def of_model(model: Any) -> RandomNumbers:
     if model is None:
         return RandomNumbers()
     return _of_models.setdefault(model, RandomNumbers(weakref.ref(model)))
+
+
+def of_program() -> int:
+    """Changes when the program draws from Python's or NumPy's own generator, whose state no backup has."""
+    found = sys.modules.get("numpy.random")
+    kind, keys, *place = found.get_state() if found is not None else ("", b"")
+    return hash((random.getstate(), kind, bytes(keys), *place))
 
 
 class RandomNumbers:
