@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.binaries import DEFAULT_MINOR, KUBERNETES_MINOR
+from testbed.binaries import KUBERNETES_MINOR
 from tests.support.control_plane.manifests import Manifest
 from tftraining_client.validation import InvalidManifest, validate
 
@@ -54,7 +54,7 @@ def problems(message: str) -> list[str]:
     """The problems that a message tells of, sorted."""
     text = NEAREST.sub("", message[message.index("TFTrainingJob ") :])
     lines = text.replace("is invalid: \n", "is invalid: ").replace("is invalid: ", "is invalid:\n").splitlines()
-    if KUBERNETES_MINOR != DEFAULT_MINOR:
+    if KUBERNETES_MINOR != "1.34":
         lines = [_in_older_words(line) for line in lines if not NEWER.search(line)]
     return sorted(line.removeprefix("* ") for line in lines if not line.startswith("* ."))
 
