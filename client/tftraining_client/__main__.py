@@ -1,6 +1,6 @@
 """The command `tftj`. An error that the user can fix prints one line, without a traceback; the exit code is 2.
 
-`tftj run` has a parser of its own, and imports nothing of a cluster; the other commands are in `commands/app.py`.
+The commands are in `commands/app.py`. `tftj run` imports nothing of a cluster, and knows none of its options.
 """
 
 # ruff: noqa: PLC0415  each road imports only what it needs
@@ -23,8 +23,8 @@ GONE = (errno.EPIPE, errno.EIO)
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 
 
-def on_cluster(argv: Sequence[str]) -> int:
-    """Every other command; for invalid arguments SystemExit(2) after one line."""
+def command(argv: Sequence[str]) -> int:
+    """Do what the arguments say; for invalid arguments SystemExit(2) after one line."""
     _have_home()
     from typer.exceptions import TyperException
     from typer.main import get_command
@@ -152,12 +152,7 @@ def completions(given: Sequence[str]) -> list[str]:
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        if arguments[:1] == ["run"]:
-            from tftraining_client.local_command import run_locally
-
-            code = run_locally(arguments)
-        else:
-            code = on_cluster(arguments)
+        code = command(arguments)
         sys.stdout.flush()
         return code
     except UserError as error:

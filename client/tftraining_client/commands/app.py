@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from tftraining_client.commands.cluster_options import REQUESTS, Cluster, plain_name, with_cluster
 from tftraining_client.errors import UserError
@@ -69,18 +69,6 @@ class _Grouped(TyperGroup):
         for title, names in GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(name, self.commands[name].help) for name in names if name in self.commands])
-
-
-class _OwnParser(TyperCommand):
-    """The command `run`, whose options another parser has."""
-
-    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        """The options that begin so; where none is begun the shell offers files."""
-        from typer._click.shell_completion import CompletionItem
-
-        from tftraining_client.local_command import option_names
-
-        return [CompletionItem(each) for each in option_names() if incomplete and each.startswith(incomplete)]
 
 
 app = typer.Typer(
@@ -211,17 +199,51 @@ ObjectFormat = Annotated[ObjectOutput | None, typer.Option("--output", "-o", hel
 ReportFormat = Annotated[ReportOutput | None, typer.Option("--output", "-o", help="output format")]
 
 
-@_command(
-    "run",
-    "Run a job on this machine, without a cluster.",
-    cls=_OwnParser,
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)
-def _run_locally(context: typer.Context) -> Work:
-    from tftraining_client.local_command import run_locally
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="set a field, such as spec.minReplicas=1; repeatable"),
+]
+Variables = Annotated[
+    list[str] | None,
+    typer.Option("--env", metavar="NAME=VALUE", help="environment variable of every replica; repeatable"),
+]
+JobOfFile = Annotated[str | None, typer.Option("--job", metavar="NAME", help="the job, if the file has several")]
+OtherName = Annotated[str | None, typer.Option("--name", metavar="NAME", help="name in place of the file's")]
 
-    return lambda: run_locally(["run", *context.args])
+
+@_command("run", "Run a job on this machine, without a cluster.")
+def _run_locally(
+    file: Manifest = None,
+    filename: Filename = None,
+    workdir: Annotated[
+        str | None,
+        typer.Option("--workdir", metavar="DIR", help="directory in place of spec.storage (default: training)"),
+    ] = None,
+    job: JobOfFile = None,
+    name: OtherName = None,
+    workers: Annotated[int | None, typer.Option("--workers", metavar="N", help="number of workers")] = None,
+    code: Annotated[
+        str | None,
+        typer.Option("--code", metavar="DIR", help="directory with the program, copied for the run, as with submit"),
+    ] = None,
+    settings: Settings = None,
+    env: Variables = None,
+    kill: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kill",
+            metavar="MEMBER@WHEN",
+            help="kill a member: worker-1@epoch=2, @step=N or @seconds=S; pod/worker-1@…; repeatable",
+        ),
+    ] = None,
+) -> Work:
+    from tftraining_client.local import run
+    from tftraining_client.manifest import only_file
+    from tftraining_client.overrides import Overrides
+
+    path = only_file(file, filename, "run")
+    overrides = Overrides(name, workers, tuple(settings or ()), tuple(env or ()))
+    return lambda: run.run(path, job, overrides, workdir=workdir, directory=code, kills=kill or [])
 
 
 @_command("init", "Print the manifest of a program; on a terminal and without PROGRAM, from a few questions.")
@@ -262,17 +284,11 @@ def _list(
 def _submit(
     file: Manifest = None,
     filename: Filename = None,
-    job: Annotated[str | None, typer.Option("--job", metavar="NAME", help="the job, if the file has several")] = None,
-    name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="name in place of the file's")] = None,
+    job: JobOfFile = None,
+    name: OtherName = None,
     workers: Annotated[int | None, typer.Option("--workers", min=0, metavar="N", help="number of workers")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="set a field, such as spec.minReplicas=1; repeatable"),
-    ] = None,
-    env: Annotated[
-        list[str] | None,
-        typer.Option("--env", metavar="NAME=VALUE", help="environment variable of every replica; repeatable"),
-    ] = None,
+    settings: Settings = None,
+    env: Variables = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="follow the job until it has ended")] = False,
     dry_run: Annotated[
         bool,

@@ -1,6 +1,5 @@
 """The command `tftj run`, from its arguments to its exit code."""
 
-import argparse
 import asyncio
 import contextlib
 import os
@@ -33,54 +32,30 @@ WORKDIR = "training"
 INTERRUPTED = "stopped; all processes of the job have ended. Run the same command again to resume from the last backup"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `tftj run`."""
-    add = parser.add_argument
-    add("manifest", nargs="?", metavar="FILE", help="file with a TFTrainingJob; - for standard input")
-    add("--filename", "-f", metavar="FILE", help="the same, as kubectl takes it")
-    add("--workdir", metavar="DIR", help=f"directory in place of spec.storage (default: {WORKDIR})")
-    add("--job", metavar="NAME", help="name of the job to run, if the file has several")
-    add("--name", metavar="NAME", help="name in place of the file's")
-    add("--workers", type=int, metavar="N", help="number of workers")
-    add("--code", metavar="DIR", help="directory with the program, copied for the run; as tftj submit --code")
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="set a field of the manifest, such as spec.minReplicas=1",
-    )
-    add("--env", action="append", default=[], metavar="NAME=VALUE", help="environment variable of every replica")
-    add(
-        "--kill",
-        action="append",
-        default=[],
-        metavar="MEMBER@WHEN",
-        help="kill a member: worker-1@epoch=2, @step=N or @seconds=S; pod/worker-1@…",
-    )
+def run(
+    file: str, job: str | None, overrides: Overrides, *, workdir: str | None, directory: str | None, kills: list[str]
+) -> int:
+    """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped `tftj`. UserError for bad input.
 
-
-def main(arguments: argparse.Namespace) -> int:
-    """Run the job: 0 if it succeeded, 1 if it failed, 128 + n if signal n stopped `tftj`. UserError for bad input."""
+    `directory` has the program's code; None: the image has it.
+    """
     messages: list[str] = []
-    overrides = Overrides(arguments.name, arguments.workers, tuple(arguments.set), tuple(arguments.env))
-    manifest, config_maps = read_manifest(arguments.file, arguments.job, messages.append)
+    manifest, config_maps = read_manifest(file, job, messages.append)
     manifest = with_name(overrides.applied(manifest, messages.append))
-    if arguments.code is not None:
-        manifest, config_maps = code.with_code(manifest, config_maps, arguments.code, messages.append)
+    if directory is not None:
+        manifest, config_maps = code.with_code(manifest, config_maps, directory, messages.append)
     stored = validate(manifest)
-    workdir = Path(WORKDIR if arguments.workdir is None else arguments.workdir).resolve()
     messages += check_templates(stored)
-    local = local_job(stored, workdir, config_maps)
+    local = local_job(stored, Path(WORKDIR if workdir is None else workdir).resolve(), config_maps)
     messages += _notes(local)
-    if arguments.workdir is not None and local.directory is None:
-        messages.append(f"--workdir {arguments.workdir} is ignored: the job has no spec.storage, so no files are kept")
+    if workdir is not None and local.directory is None:
+        messages.append(f"--workdir {workdir} is ignored: the job has no spec.storage, so no files are kept")
     if stored["spec"]["restartPolicy"]["mode"] == "Recreate":
         messages.append(
             "restartPolicy.mode Recreate is ignored: there are no pods here, so the launchers restart in place"
         )
     with _tidy_exit(), Ports() as ports, tempfile.TemporaryDirectory(prefix="tftj-") as scratch:
-        options = arguments.kill, overrides.variables
+        options = kills, overrides.variables
         return asyncio.run(_run(local, options, ports, Path(scratch), messages))
 
 

@@ -89,10 +89,10 @@ def test_curves_are_by_step_with_the_restarts_at_their_steps() -> None:
     ("without", "unit", "places", "restarts"),
     [
         ({"steps": [None] * 3}, "epoch", [1.0, 2.0, 3.0], [2.0, 2.0]),
-        ({"steps": [None] * 3, "epochs": [None] * 3}, "report", [1.0, 2.0, 3.0], [2.0, 2.0]),
+        ({"steps": [None] * 3, "epochs": [None] * 3}, "seconds", [0.0, 300.0, 900.0], [360.0, 598.5]),
     ],
 )
-def test_without_steps_a_restart_is_at_the_last_point_before_it(
+def test_without_steps_curves_are_by_epoch_or_time_as_in_tftj_plot(
     without: dict[str, object], unit: str, places: list[float], restarts: list[float]
 ) -> None:
     loss = shown(history={**HISTORY, **without})["curves"][0]

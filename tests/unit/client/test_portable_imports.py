@@ -46,7 +46,7 @@ assert not [name for name in sys.modules if name.startswith("tftraining_client.l
 HELP = """
 from tftraining_client.__main__ import main
 from tftraining_client.commands.app import app
-for verb in (each.name for each in app.registered_commands if each.name != "run"):
+for verb in (each.name for each in app.registered_commands):
     assert main([verb, "--help"]) == 0
 sys.exit(main(["--help"]))
 """
@@ -74,7 +74,7 @@ def test_the_help_of_each_command_is_there() -> None:
     done = run(HELP)
     assert (done.returncode, done.stderr) == (0, "")
     usages = [line.split()[2] for line in done.stdout.splitlines() if line.startswith("Usage: ")]
-    assert set(usages) == {*CLUSTER_VERBS, *WITHOUT_CLUSTER, "[OPTIONS]"} - {"run"}
+    assert set(usages) == {*CLUSTER_VERBS, *WITHOUT_CLUSTER, "[OPTIONS]"}
 
 
 def test_commands_work_also_for_a_user_without_a_home_directory(tmp_path: Path) -> None:

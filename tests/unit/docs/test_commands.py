@@ -26,7 +26,6 @@ import ast
 import json
 import re
 import tomllib
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -43,7 +42,6 @@ from tests.support.repository import REPOSITORY
 from tests.unit.docs.test_paths import PAGES
 from tftraining_client.commands.app import app, only
 from tftraining_client.errors import UserError
-from tftraining_client.local_command import parse
 
 PLACEHOLDERS = {"SHELL": "bash", "STATE": "succeeded", "FILE": "job.yaml"}
 # The options that kubectl has, by verb (kubectl VERB --help), as far as the pages use them.
@@ -155,10 +153,8 @@ def test_a_script_is_split_as_a_shell_splits_it(text: str, words: list[tuple[str
 # --- tftj
 
 
-def parsed(argv: list[str]) -> Namespace | Callable[[], int] | int | None:
-    """What the real parsers of `tftj` make of the arguments, without doing it; SystemExit or an error of typer."""
-    if argv[:1] == ["run"]:
-        return parse(argv)
+def parsed(argv: list[str]) -> Callable[[], int] | int | None:
+    """What the real parser of `tftj` makes of the arguments, without doing it; SystemExit or an error of typer."""
     work: Callable[[], int] | int | None = get_command(only(app, argv)).main(
         argv, prog_name="tftj", standalone_mode=False
     )
@@ -207,9 +203,8 @@ def test_a_mention_of_a_verb_is_no_mistake() -> None:
 
 
 def known_options() -> set[str]:
-    """All options of `tftj`: those on the page that `make reference` makes of typer's, and those of `tftj run`."""
-    made = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text_of("docs/reference-commands.md"))
-    return {*made, *re.findall(r'"(--[a-z-]+)"', text_of("client/tftraining_client/local/run.py"))}
+    """All options of `tftj`, from the page that `make reference` makes of typer's."""
+    return {*re.findall(r"(?<![\w-])--?[a-z][a-z-]*", text_of("docs/reference-commands.md"))}
 
 
 @pytest.mark.parametrize("page", ["tftj.md", "history.md", "quickstart.md"])

@@ -11,9 +11,10 @@ from typing import Any
 from tftraining_client.cluster.models import Event, Job, Pod
 from tftraining_client.cluster.snapshot import Snapshot
 from tftraining_client.commands.advice import advice_for, warnings
+from tftraining_client.commands.curves import curves_of
 from tftraining_client.commands.explain import culprit
 from tftraining_client.commands.restart_text import restart_details
-from tftraining_client.history import History, Point, RestartMark
+from tftraining_client.history import History
 from tftraining_client.local.display import fraction
 from tftraining_client.local.timeline import progress_text
 
@@ -59,7 +60,7 @@ def job_view(snapshot: Snapshot) -> View:
         "warnings": [f"{each.type}: {_line(each.message)}" for each in warnings(job)],
         "failure": culprit(job.status.failure) if job.status.failure else "",
         "logTail": job.log_tail,
-        "curves": _curves(history),
+        "curves": _curves(job.name, history),
         "timeline": sorted([*_restarts(job, history), *_suspension(job)], key=lambda mark: _parse(mark["time"])),
         "roles": _roles(job, snapshot.pods),
         "events": [_event(event) for event in reversed(snapshot.events)],
@@ -79,37 +80,16 @@ def _fraction(job: Job, progress: View) -> float | None:
     return round(fraction(progress, job.phase == "Succeeded"), 4) if progress.get("epochs") else None
 
 
-def _curves(history: History) -> list[View]:
-    """The curve of each metric with its restarts, by step, otherwise by epoch or time."""
-    return [_curve(name, points, history.restarts) for name, points in history.metrics.items() if points]
-
-
-def _curve(name: str, points: Sequence[Point], restarts: Sequence[RestartMark]) -> View:
-    unit, places = _places(points)
-    return {
-        "name": name,
-        "unit": unit,
-        "points": [[place, point.value] for place, point in zip(places, points, strict=True)],
-        "restarts": [_place_of(mark, unit, places, points) for mark in restarts],
-    }
-
-
-def _places(points: Sequence[Point]) -> tuple[str, list[float]]:
-    """The unit of the horizontal axis, and the place of each point."""
-    for unit, values in (("step", [point.step for point in points]), ("epoch", [point.epoch for point in points])):
-        known = [float(value) for value in values if value is not None]
-        if len(known) == len(points):
-            return unit, known
-    return "report", [float(number) for number in range(1, len(points) + 1)]
-
-
-def _place_of(mark: RestartMark, unit: str, places: Sequence[float], points: Sequence[Point]) -> float:
-    """The place of a restart: its own step, otherwise that of the last point before it."""
-    if unit == "step" and mark.step is not None:
-        return float(mark.step)
-    # Points have milliseconds, marks may have whole seconds: texts of both compare as times do up to the second.
-    before = [place for place, point in zip(places, points, strict=True) if point.time[:19] <= mark.time[:19]]
-    return before[-1] if before else places[0]
+def _curves(name: str, history: History) -> list[View]:
+    """The curve of each metric with its restarts, on an axis of its own, as `tftj plot` draws a metric alone."""
+    curves = []
+    for metric, points in history.metrics.items():
+        if points:
+            drawn = curves_of(name, History({metric: points}, history.restarts))
+            places = [restart.x for restart in drawn.restarts]
+            values = [list(point) for point in zip(drawn.curves[0].xs, drawn.curves[0].ys, strict=True)]
+            curves.append({"name": metric, "unit": drawn.axis, "points": values, "restarts": places})
+    return curves
 
 
 def _restarts(job: Job, history: History) -> Iterable[View]:
