@@ -87,7 +87,7 @@ def evil_jobs(victim: TrainingJob) -> dict[str, dict[str, object]]:
     }
 
 
-def test_he_reaches_nothing_by_himself(tenant: Tenant, victim: TrainingJob) -> None:
+def test_a_tenant_reads_and_creates_nothing_outside_his_namespace(tenant: Tenant, victim: TrainingJob) -> None:
     other = victim.namespace
     for path in (
         tenant.core("secrets"),

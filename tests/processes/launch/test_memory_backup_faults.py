@@ -26,7 +26,7 @@ from tests.support.trainer import stepwise_fit
 pytestmark = pytest.mark.slow_fault
 
 # Runs before the training. The program dies once at each `<worker>:<point>`, each time in another round.
-KILLS = """
+DIES_IN_COPY_RENAME_RESTORE = """
 import sys
 from _tftraining.memory_backup import copy_file, variable_values
 POINTS = ["1:copy", "0:before the rename", "1:after the rename", "0:restore"]
@@ -135,7 +135,7 @@ def test_a_kill_inside_a_copy_a_rename_or_a_restore_changes_no_byte_of_the_end(
         undisturbed.start()
         undisturbed.finish()
     monkeypatch.setenv("TFTRAINING_DIR", str(tmp_path / "killed" / "job"))
-    with Training(tmp_path / "killed", devices=KILLS) as killed:
+    with Training(tmp_path / "killed", devices=DIES_IN_COPY_RENAME_RESTORE) as killed:
         killed.start()
         killed.finish()
     points = {path.name.partition("-")[2] for path in killed.directory.glob("died-*")}

@@ -18,6 +18,7 @@ Act = Callable[[SimulatedCluster], object]
 NewJob = Callable[[], JobBuilder]
 WORKERS = "replicaSpecs.worker.replicas"
 OTHER: dict[str, Any] = {"spec": {"containers": [{"name": "tensorflow", "image": "trainer:2", "command": ["python"]}]}}
+NO_WRITES = (READ_ONLY, "podgroup/")  # asked for in each pass; one that is there is not made again
 CLEANED = '{"removed": 2}'
 
 
@@ -27,9 +28,12 @@ class Killed(Exception):
 
 class Doomed(SimulatedCluster):
     """Its operator is killed after its write of that number; `idle` is whether the next one takes a while to come.
-    Killed after write 0 it is down whenever something happens."""
+    Killed after write 0 it is down whenever something happens. With `always` each one asks the launchers and is
+    killed after its first write.
+    """
 
     kill_after = 0
+    always = False
     idle = False
     written = 0
 
@@ -43,13 +47,15 @@ class Doomed(SimulatedCluster):
     def down(self) -> None:
         """The operator forgets everything, and others act meanwhile if it takes its time."""
         self.forget()
+        if self.always and self.launched:
+            self.launcher_report = self.launchers.last_report()
         while self.idle and self._others_act():
             pass
 
     def _carry_out(self, write: Write) -> bool:
         going_on = super()._carry_out(write)
         self.written += not write[0].startswith(READ_ONLY)
-        if self.written == self.kill_after:
+        if self.written == self.kill_after or (self.always and not write[0].startswith(NO_WRITES)):
             raise Killed
         return going_on
 
@@ -210,10 +216,11 @@ for mode, new_job in (("Recreate", a_job), ("InPlace", a_launched_job)):
     SHAPES[f"{mode}, grouped"] = (grouped(new_job), some("more and fewer", "resumed at another size"))
 
 
-def prepared(job: JobBuilder) -> Doomed:
+def prepared(job: JobBuilder, policy: bool = True, always: bool = False) -> Doomed:
     """A gang that trains, some epochs from its start."""
     cluster = Doomed(job)
-    cluster.operator_selector = OperatorSelector("tftraining-system", {"app": "operator"})
+    cluster.always = always
+    cluster.operator_selector = OperatorSelector("tftraining-system", {"app": "operator"}) if policy else None
     cluster.run()
     if cluster.launched:
         cluster.launchers.advance(3, 210)
@@ -279,3 +286,11 @@ def test_killed_after_any_write_the_next_operator_comes_to_the_same_end(shape: s
         counts = without_meanwhile if doomed.idle and shape == "minReplicas" else dict
         what = f"killed after write {doomed.kill_after}{', idle' * doomed.idle}: {doomed.api.writes}"
         assert counts(end_of(doomed)) == counts(expected), what
+
+
+@pytest.mark.parametrize(("shape", "name"), [(shape, name) for shape, (_, told) in SHAPES.items() for name in told])
+def test_operators_that_each_live_for_one_write_come_to_the_same_end(shape: str, name: str) -> None:
+    """Without a network policy: each pass asks for its deletion again, so a life of one write would do nothing else."""
+    job, stories = SHAPES[shape]
+    expected = end_of(told(prepared(job, policy=False), stories[name]))
+    assert end_of(told(prepared(job, policy=False, always=True), stories[name])) == expected
