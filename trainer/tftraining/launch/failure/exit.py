@@ -59,6 +59,7 @@ class Exit:
     """A program's exit: its exit code or signal, its last output lines, and the kind.
 
     `kind` is "" or one of NotFound, SyntaxError, ImportError, Keras3Fit (these repeat after a restart), OOMKilled.
+    A reason that is handled as Error is no kind: see `reason_of`.
     `exception` is the line that names the exception, such as `ValueError: boom`; "" if unknown.
     """
 
