@@ -241,3 +241,10 @@ def test_a_damaged_file_is_a_value_error(changed: dict[str, Any]) -> None:
     assert len(from_json(sound)) == 2
     with pytest.raises(ValueError):
         from_json({**sound, **changed})
+
+
+def test_a_row_without_step_and_epoch_has_its_time_as_its_place() -> None:
+    series = Series()
+    for time in (10.9996, 12.0):
+        series.record(None, None, time, {"loss": 1.0})
+    assert [series.place(row) for row in range(len(series))] == [11, 12]

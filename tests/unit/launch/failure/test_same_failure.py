@@ -392,3 +392,10 @@ def test_until_an_epoch_is_told_again_the_last_one_that_is_known_stays() -> None
         assert not fit.fails(told=restored)
     fit._pass(1.0, {**restored, "epoch": 2})
     assert gang_status(fit.chief, fit.now)["progress"]["epoch"] == 2, "what the program says is what counts"
+
+
+def test_a_wait_is_no_longer_than_until_the_next_failure_may_end_the_job() -> None:
+    row = SameFailure("key", 2, 100)
+    waits = {at: row.shortened(32.0, at) for at in (110.0, 150.0, 159.5, 160.5)}
+    assert waits == {110.0: 32.0, 150.0: 10.0, 159.5: 0.5, 160.5: 32.0}
+    assert SameFailure().shortened(32.0, 50.0) == 32.0

@@ -26,6 +26,7 @@ def look(member: str, step: int, last: float, stuck: float = 0.0, reporter: bool
         ([look("a", 5, 80), look("b", 4, 79)], ["b"]),
         ([look("a", 1, 80), look("b", 0, 79)], ["b"]),
         ([look("a", 5, 80), look("b", 5, 80, stuck=15.0)], ["b"]),
+        ([look("a", 5, 80), look("b", 5, 80, stuck=0.5)], ["b"]),
         ([look("a", 5, 95), look("b", 4, 80)], ["b"]),
         ([look("a", 0, 0, reporter=False), look("b", 0, 0, reporter=False)], []),
     ],

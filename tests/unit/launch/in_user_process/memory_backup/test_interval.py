@@ -78,3 +78,9 @@ def test_votes_become_rare_but_never_end() -> None:
     assert votes == [2, 4, 8, 16, 32, 64, 128, 192]
     assert [count for count in range(1, 50) if interval.votes_after(count, 6)] == [2, 4, 8, 16, 32, 48]
     assert all(interval.votes_after(count, interval.LARGEST) for count in range(2, 200))
+
+
+def test_a_copy_waits_for_the_end_of_the_epoch_if_half_of_its_interval_is_left() -> None:
+    schedule = interval.Schedule()
+    schedule.exponent = 4
+    assert [left for left in range(20) if schedule.leaves_to_epoch_end(left)] == list(range(9))
