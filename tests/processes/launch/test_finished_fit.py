@@ -98,6 +98,19 @@ note("loss", str(float(model.late.numpy())))
 fail_once()
 """
 
+# The second fit would train a layer that the first one has frozen half-way, in a program that trains nothing again.
+FREEZES = """
+class Freeze(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.layers[0].trainable = False
+model = make()
+first = model.fit(data, epochs=2, callbacks=[backup, Note(), Freeze()], verbose=0)
+model.compile("adam", "mse", metrics=["mae"])
+second = model.fit(data, epochs=3, callbacks=[backup], verbose=0)
+end(model, second)
+fail_once()
+"""
+
 BETWEEN = """
 model = make()
 first = model.fit(data, epochs=2, callbacks=[backup, Note()], verbose=0)
@@ -266,6 +279,16 @@ def test_a_fit_whose_callback_creates_a_variable_is_trained_again(place: Path, k
     assert_same_end(outcome)
     assert outcome.lines("loss") == ["2.0", "2.0"]
     assert "a failure after this fit repeats it, for only its training creates a variable: " in outcome.log
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("keras", [LEGACY, KERAS_3])
+def test_a_fit_whose_callback_freezes_a_layer_is_trained_again(place: Path, keras: str) -> None:
+    outcome = run(place, head(keras) + FREEZES)
+    assert outcome.codes == {"worker-0": 0}, outcome.log
+    assert outcome.epochs() == [0, 1, 0, 1], outcome.log
+    assert_same_end(outcome)
+    assert "repeats it, for its training has changed which variables are trained" in outcome.log
 
 
 @pytest.mark.slow_fault

@@ -55,6 +55,9 @@ class StandIn(KerasBackup):
     def variables(self) -> list[Any]:
         return self.made
 
+    def trainable(self) -> list[int]:
+        return [1]
+
     def restore(self, state: str, epochs: int) -> None:
         self._fail("restore")
         self.restored = Path(f"{state}.index").read_text()

@@ -175,6 +175,7 @@ class Fit:
         self._backup = backup
         self._call = call
         self._variables: set[int] = set()  # the identities of those that the program has made before
+        self._trainable: list[int] = []  # and of those that are trained
         self._anew: list[str] = []  # the callbacks whose state is not kept
         self._states = CallbackStates(callbacks, self._anew.append)
         self._drawn = of_program()
@@ -185,6 +186,7 @@ class Fit:
         try:
             self._backup.after_begin()
             self._variables = {id(each) for each in self._backup.variables()}
+            self._trainable = self._backup.trainable()
         except Exception as error:  # a user-defined BackupAndRestore
             _log(f"cannot save the end of this fit: {_describe(error)}")
             return False
@@ -240,8 +242,8 @@ class Fit:
         try:
             if not self._backup.writes or len(finished_copy.copies(self._backup.path)) >= finished_copy.MAX_COPIES:
                 return False
-            if new := [each.name for each in self._backup.variables() if id(each) not in self._variables]:
-                _log(f"a failure after this fit repeats it, for only its training creates a variable: {new[0]}")
+            if why := self._changes_model():
+                _log(f"a failure after this fit repeats it, for {why}")
                 return False
             finished_copy.add_to_list(self.path, self._keeper.file)
             finished_copy.remove(self.path)
@@ -250,6 +252,12 @@ class Fit:
             _log(f"cannot save the end of this fit: {_describe(error)}")
             return False
         return True
+
+    def _changes_model(self) -> str:
+        """What the training has changed of the model itself, which the state does not bring back; "" for nothing."""
+        if new := [each.name for each in self._backup.variables() if id(each) not in self._variables]:
+            return f"only its training creates a variable: {new[0]}"
+        return "its training has changed which variables are trained" * (self._trainable != self._backup.trainable())
 
     def _save(self, logs: Any) -> bool:
         """Save the state; True on the chief if the copy is complete. Never raises: the others wait for its sum."""

@@ -102,6 +102,10 @@ class KerasBackup:
         """The model's variables that neither an optimizer nor a metric makes."""
         return made_by_program(self._model)
 
+    def trainable(self) -> list[int]:
+        """The identities of the model's trainable variables."""
+        return [id(each) for each in self._model.trainable_variables]
+
     def has_stopped(self) -> bool:
         """Whether a callback has stopped the training."""
         return bool(getattr(self._model, "stop_training", False))
