@@ -29,6 +29,7 @@ from tests.support.control_plane.installation import (
 from tests.support.control_plane.jobs import TrainingJob, wait_until
 from tests.support.control_plane.nodes import Node
 from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.control_plane.tenant import ACCOUNT, RULES, Tenant
 from tftraining_api.model.names import LABEL_JOB
 
 NAMESPACE = "red"
@@ -197,3 +198,17 @@ def test_an_audit_event_that_is_still_being_written_is_not_read(tmp_path: Path) 
     event = '{"kind":"Event","apiVersion":"audit.k8s.io/v1","verb":"get"}\n'
     (tmp_path / "log").write_text(f"I1126 its own line\n{event}{event[:50]}")
     assert [each["verb"] for each in audit_events(tmp_path / "log")] == ["get"]
+
+
+def test_a_request_for_a_deprecated_api_is_noticed(control_plane: AuditedControlPlane, namespace: str) -> None:
+    """In the operator's requests each test looks for one (the fixture `operator`)."""
+    tenant = Tenant(control_plane, namespace)
+    tenant.send("GET", tenant.core("services"))
+    account = f"system:serviceaccount:{namespace}:{ACCOUNT}"
+    assert control_plane.deprecated(account) == set()
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles/{ACCOUNT}"
+    rules = [*RULES, {"apiGroups": [""], "resources": ["endpoints"], "verbs": ["list"]}]
+    control_plane.request("PATCH", roles, {"rules": rules}, "application/merge-patch+json")
+    control_plane.wait_until_allowed(namespace, tenant.token, rules)
+    tenant.send("GET", tenant.core("endpoints"))
+    assert control_plane.deprecated(account) == {("", "endpoints", "list")}

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from tests.support.control_plane.apiserver import ControlPlane
 
 Permission = tuple[str, str, str]
-DECISION = "authorization.k8s.io/decision"
+DECISION, DEPRECATED = "authorization.k8s.io/decision", "k8s.io/deprecated"
 
 
 class AuditedControlPlane(ControlPlane):
@@ -30,11 +30,18 @@ class AuditedControlPlane(ControlPlane):
     def requests_of(self, account: str, decision: str, since: int = 0) -> set[Permission]:
         """The permissions that the account's requests took, of those with that decision: `allow` or `forbid`. `since`
         is an earlier length of the log."""
+        return self._annotated(account, DECISION, decision, since)
+
+    def deprecated(self, account: str, since: int = 0) -> set[Permission]:
+        """The same of its requests for an API that Kubernetes is going to remove."""
+        return self._annotated(account, DEPRECATED, "true", since)
+
+    def _annotated(self, account: str, annotation: str, value: str, since: int) -> set[Permission]:
         return {
             _permission(event["objectRef"], event["verb"])
             for event in audit_events(self._log, since)
             if event["user"]["username"] == account
-            and event.get("annotations", {}).get(DECISION) == decision
+            and event.get("annotations", {}).get(annotation) == value
             and "resource" in event.get("objectRef", {})
         }
 

@@ -45,6 +45,7 @@ def operator(
     said = shared_operator.log_text()[before:]
     print(said)
     assert "Traceback" not in said, "the operator's log shows a traceback"
+    assert control_plane.deprecated(OPERATOR_ACCOUNT, audited) == set(), "Kubernetes is going to remove these"
     if "takes_permissions" not in request.keywords:
         # An API server that has just started forbids what it allows a moment later, when it has read the roles.
         allowed = control_plane.requests_of(OPERATOR_ACCOUNT, "allow", audited)

@@ -28,13 +28,13 @@ class Tenant:
         binding = {"metadata": {"name": ACCOUNT}, "subjects": [subject], "roleRef": role}
         plane.request("POST", f"{roles}/rolebindings", binding)
         asked = plane.request("POST", f"{core}/serviceaccounts/{ACCOUNT}/token", {"spec": {"expirationSeconds": 3600}})
-        self._token: str = asked["status"]["token"]
-        plane.wait_until_allowed(namespace, self._token, RULES)
+        self.token: str = asked["status"]["token"]
+        plane.wait_until_allowed(namespace, self.token, RULES)
 
     def send(self, method: str, path: str, body: object = None) -> Manifest:
         """Send a request in the tenant's name; WriteRefused if it is refused."""
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        return self._plane.request(method, path, body, kind, token=self._token)
+        return self._plane.request(method, path, body, kind, token=self.token)
 
     def code(self, method: str, path: str, body: object = None) -> int:
         """The status of the answer to such a request."""
