@@ -110,7 +110,7 @@ def test_counters_are_read_by_their_increase_and_gauges_are_not() -> None:
 
 
 def test_the_alerts_are_explained() -> None:
-    page = (REPOSITORY / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "operations.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| `(TFTraining\w+)` \| (\w+) \|", page, re.MULTILINE)
     assert told == [(rule["alert"], rule["labels"]["severity"]) for rule in RULES]
     assert all({"summary", "description"} == rule["annotations"].keys() for rule in RULES)
@@ -223,7 +223,7 @@ def test_the_operator_is_scraped_once_and_only_the_watched_namespaces_are() -> N
 def test_the_chart_takes_the_values_of_the_pages(page: Path) -> None:
     blocks = re.findall(r"^```yaml\n# values of the chart\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     assert all(render(yaml.safe_load(block)) for block in blocks)
-    assert blocks or page.name != "monitoring.md"
+    assert blocks or page.name != "operations.md"
 
 
 def test_the_operator_reads_who_scrapes_the_launchers() -> None:
