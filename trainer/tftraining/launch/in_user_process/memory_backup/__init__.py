@@ -1,1 +1,1 @@
-"""Backups in memory, the part in the training process (docs/memory-backups-design.md)."""
+"""Backups in memory, the part in the training process (docs/memory-backups.md)."""

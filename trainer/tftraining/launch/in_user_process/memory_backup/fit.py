@@ -1,7 +1,7 @@
 """One `fit` whose state is copied into memory: where it resumes, its place in the epochs and in the input.
 
 fit_hook.py calls it from Keras; keras_fit.py is what differs between tf_keras and Keras 3; copier.py makes the copies.
-docs/memory-backups-design.md says how the parts work together, and the invariants. What is not known to be exact is not
+docs/memory-backups.md says how the parts work together, and the invariants. What is not known to be exact is not
 restored, and self_check.py looks at the rest.
 """
 

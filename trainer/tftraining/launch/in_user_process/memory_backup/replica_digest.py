@@ -4,7 +4,7 @@ A digest of the bytes goes with each report. Where digests differ, the chief's l
 are cut into cells of equal length, and each cell is told by the sum of its values with fixed random signs and by how
 far two such sums may lie apart. One changed value changes the sum by as much; what many values differ in their last
 bits, as those of two kinds of processors do, adds up to the square root of their number, as their norm does. So the
-sums are compared with a share of the norm (TOLERANCE). docs/memory-backups-design.md has the figures.
+sums are compared with a share of the norm (TOLERANCE). docs/memory-backups.md has the figures.
 
 Must never import NumPy or TensorFlow: the program has imported them.
 """
