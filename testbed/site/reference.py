@@ -105,7 +105,8 @@ def metrics() -> str:
     of_operator = "".join(_metric(*each) for each in operator_metrics(_exercised()))
     of_launchers = "".join(_metric(name, "gauge", LABELS, meaning) for name, meaning in HELP.items())
     return (
-        f"# Metrics\n\n{MADE}[Alerts, a dashboard, and how Prometheus reaches the metrics](operations.md#prometheus-and-grafana).\n\n"
+        f"# Metrics\n\n{MADE}[Alerts, a dashboard, and how Prometheus reaches the metrics]"
+        "(operations.md#prometheus-and-grafana).\n\n"
         "## Of the operator\n\n`/metrics` on port 8080. Counters and histograms also have a gauge `…_created`.\n\n"
         f"| metric of the operator | type | labels | meaning |\n|---|---|---|---|\n{of_operator}\n"
         "## Of the launchers\n\n`/metrics` on port 8472 of each training pod. The chief's launcher describes the gang, "
