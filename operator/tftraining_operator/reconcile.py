@@ -23,6 +23,7 @@ from tftraining_api.model.spec import Manifest
 from tftraining_api.model.times import saturated
 from tftraining_operator.cluster import logs
 from tftraining_operator.cluster.children import Children, Turn
+from tftraining_operator.cluster.errors import WriteRefused
 from tftraining_operator.cluster.events import Events
 from tftraining_operator.cluster.jobs import Jobs
 from tftraining_operator.cluster.launcher_reports import LauncherReports, launcher_endpoint
@@ -32,7 +33,6 @@ from tftraining_operator.cluster.quota_admission import QuotaAdmission
 from tftraining_operator.cluster.quotas import Quotas
 from tftraining_operator.cluster.storage_admission import StorageAdmission
 from tftraining_operator.cluster.work_queue import Lane, WorkQueue
-from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Observed, QuotaHold, Refusal
 from tftraining_operator.plan.failing_pass import RECONCILE_ERROR, event_of, failing, reason_of
 from tftraining_operator.plan.look_first import must_look

@@ -4,8 +4,8 @@ The volume is one of its own: /dev/shm belongs to the program, and a limit here 
 memory counts against the limit of the training container, which writes the files.
 """
 
-from tftraining.launch.config.setting_table import key_of, names
 from tftraining.launch.config.settings import MemoryBackupSettings
+from tftraining.launch.config.settings_and_defaults import key_of, names
 from tftraining_api.model.names import CONTAINER, MEMORY_DIRECTORY, MEMORY_VOLUME, Replica
 from tftraining_api.model.quantity import in_bytes
 from tftraining_api.model.spec import JobSpec, Manifest

@@ -8,7 +8,7 @@ needs new pods: plan/incident.SPEC_CHANGED). Every other field is in the pod sin
 
 import json
 
-from tftraining.launch.config.setting_table import UPDATABLE
+from tftraining.launch.config.settings_and_defaults import UPDATABLE
 from tftraining.launch.roles import WORKER
 from tftraining_api.model.spec import JobSpec, Manifest
 

@@ -1,6 +1,6 @@
 """The spec of a TFTrainingJob, field for field as in the CRD, with the same defaults.
 
-Those of the fields that launchers read stand in tftraining/launch/config/setting_table.py. The CRD's schema and
+Those of the fields that launchers read stand in tftraining/launch/config/settings_and_defaults.py. The CRD's schema and
 CEL rules have already validated the values; these types only hold them.
 """
 
@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from tftraining.launch.config.setting_table import Policy, key_of, names
 from tftraining.launch.config.settings import MemoryBackupSettings
+from tftraining.launch.config.settings_and_defaults import Policy, key_of, names
 from tftraining.launch.failure.restart_rules import Decision, Failure, Rule, decide
 from tftraining.launch.failure.restart_scope import restarts_alone
 from tftraining.launch.roles import GANG_ROLES, OUTSIDE_GANG, ROLES, SERVING_ROLES, TRAINER_ROLES, RoleName

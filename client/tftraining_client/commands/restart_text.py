@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from tftraining.launch.messages import KEPT_TRAINING, lost_work, resumption
+from tftraining.launch.failure_and_restart_messages import KEPT_TRAINING, lost_work, resumption
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_client.commands.output import age
 

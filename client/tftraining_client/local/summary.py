@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tftraining.launch.messages import KEPT_TRAINING, lost_work, reported_resumption
+from tftraining.launch.failure_and_restart_messages import KEPT_TRAINING, lost_work, reported_resumption
 from tftraining_api.model.goodput import in_words
 from tftraining_client.local.timeline import Timeline, alone_text, ended_early, metrics_text, which_fit
 

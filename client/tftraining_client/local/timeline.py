@@ -6,7 +6,7 @@ Pure: takes one status after another, each with its time, and returns lines.
 from dataclasses import dataclass, field
 from typing import Any
 
-from tftraining.launch.messages import NO_STEP_REPORTED, NO_STEP_YET, differs, earlier_run
+from tftraining.launch.failure_and_restart_messages import NO_STEP_REPORTED, NO_STEP_YET, differs, earlier_run
 from tftraining_api.model import resumes_at
 from tftraining_api.model.goodput import COPIES, IN_PLACE, REPEATED, START, TRAINED
 from tftraining_client.local.status import Status

@@ -9,7 +9,7 @@ A kind that the cluster does not serve, such as PodGroup without its scheduler, 
 from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.job import Job
 from tftraining_api.model.spec import Manifest
-from tftraining_operator.cluster.write_refused import WriteRefused
+from tftraining_operator.cluster.errors import WriteRefused
 
 PLURALS = {"NetworkPolicy": "networkpolicies", "PodGroup": "podgroups"}
 

@@ -18,9 +18,9 @@ from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, LABEL_JOB, Ke
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import auxiliary_objects
 from tftraining_operator.cluster.child_store import ChildStore, job_of
+from tftraining_operator.cluster.errors import WriteRefused
 from tftraining_operator.cluster.kubelet_warnings import KubeletWarnings
 from tftraining_operator.cluster.node_store import NodeStore
-from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.kubelet_warning import with_kubelet_warning
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.observed import ATTEMPT, Child, Observed, owned_by, parse_pod, pods_of

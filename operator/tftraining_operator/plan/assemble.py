@@ -11,7 +11,7 @@ from itertools import filterfalse
 import msgspec
 
 from tftraining.launch.failure.incident import ASKED_FOR
-from tftraining.launch.messages import exited_early
+from tftraining.launch.failure_and_restart_messages import exited_early
 from tftraining.launch.roles import OUTSIDE_GANG
 from tftraining_api.manifests.pod import PodManifests
 from tftraining_api.manifests.service import service

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining.launch.failure.incident import LOSSES
-from tftraining.launch.messages import NO_STEP
+from tftraining.launch.failure_and_restart_messages import NO_STEP
 from tftraining_api.model.goodput import (
     COPIES,
     IN_PLACE,

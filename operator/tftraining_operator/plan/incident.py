@@ -14,7 +14,7 @@ from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.restart_rules import RESTART, Decision
 from tftraining.launch.failure.same_failure import counts_as_same_failure
 from tftraining.launch.failure.same_member import NEW_POD
-from tftraining.launch.messages import signal_name
+from tftraining.launch.failure_and_restart_messages import signal_name
 from tftraining_api.model.names import Replica, pod_name
 from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.observed import Pod

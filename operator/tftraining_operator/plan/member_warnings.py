@@ -9,7 +9,7 @@ members does not have it.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tftraining.launch.messages import summarize_names
+from tftraining.launch.failure_and_restart_messages import summarize_names
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report
 from tftraining_operator.plan.context import Context, Draft

@@ -9,8 +9,8 @@ of the resource that is older than the operator drops the other fields, but no c
 
 import msgspec
 
+from tftraining.launch.failure_and_restart_messages import differs, was_oom_killed
 from tftraining.launch.in_user_process.shared.copy_reasons import ENDED, WAITS
-from tftraining.launch.messages import differs, was_oom_killed
 from tftraining_api.manifests.memory_backup import has_volume
 from tftraining_api.model import resumes_at
 from tftraining_api.model.names import Replica, member_of

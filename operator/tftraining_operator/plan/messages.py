@@ -2,7 +2,7 @@
 
 The condition, the reason and the time from which such words hold are here, too; what the operator does is decided
 elsewhere. Nothing but `with_failure` writes status.failure. Launchers, `tftj` and this module share
-tftraining/launch/messages.py. How a pod ended is worded with the incident (plan/incident.py).
+tftraining/launch/failure_and_restart_messages.py. How a pod ended is worded with the incident (plan/incident.py).
 """
 
 import re
@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch import messages as shared
+from tftraining.launch import failure_and_restart_messages as shared
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.messages import RESTARTING_ALONE, summarize_names
+from tftraining.launch.failure_and_restart_messages import RESTARTING_ALONE, summarize_names
 from tftraining_api.model.names import member_of
 from tftraining_api.model.status import RESUMED_TRAINING_DIFFERS, LastFailure, LastRestart, Status
 from tftraining_operator.model.conditions import with_condition

@@ -9,7 +9,7 @@ model/kstatus.py).
 
 from datetime import datetime
 
-from tftraining.launch.messages import NO_STEP, SLOW_START
+from tftraining.launch.failure_and_restart_messages import NO_STEP, SLOW_START
 from tftraining_api.model.status import LastRestart, Status
 from tftraining_operator.model.conditions import with_condition
 from tftraining_operator.model.launcher_report import Report

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from tftraining.launch.messages import earlier_run
+from tftraining.launch.failure_and_restart_messages import earlier_run
 from tftraining.launch.progress import lost_seconds, lost_steps
 from tftraining_api.model.status import LastRestart, Progress, Status
 from tftraining_operator.model.conditions import with_condition

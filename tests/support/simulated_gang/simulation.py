@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tftraining.launch.config.setting_table import Gang, Policy
+from tftraining.launch.config.settings_and_defaults import Gang, Policy
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.restart_scope import restarts_alone
 from tftraining.launch.failure.result import Result

@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tftraining.launch.failure.exit import exit_of, reason_of
-from tftraining.launch.messages import describe
+from tftraining.launch.failure_and_restart_messages import describe
 from tftraining.launch.process.output import OutputTail
 from tftraining_client.commands.advice import advice
 

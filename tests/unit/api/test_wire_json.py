@@ -11,15 +11,15 @@ import msgspec
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
-from tftraining.launch.config.setting_table import Policy, decode, decode_updates, names
 from tftraining.launch.config.settings import MemoryBackupSettings, read
+from tftraining.launch.config.settings_and_defaults import Policy, decode, decode_updates, names
 from tftraining.launch.failure.restart_rules import Rule
 from tftraining_api.manifests import launcher, spec_updates
 from tftraining_api.manifests.pod import pod
 from tftraining_api.model.names import ANNOTATION_ORDERS, Replica
 from tftraining_api.model.spec import JobSpec, LauncherSpec, MemoryBackupSpec, RestartPolicy, RunPolicy
 
-# Written by the version before trainer/tftraining/launch/config/setting_table.py, which had no backups in memory.
+# Written by the version before launch/config/settings_and_defaults.py, which had no backups in memory.
 DEFAULTS = (
     '{"job": {"namespace": "ml", "name": "mnist", "uid": "job-uid"}, "attempt": 0, '
     '"rendezvous": "mnist-worker-0.mnist.ml.svc:8471", "statusPort": 8472, "host": "", '

@@ -4,7 +4,7 @@ Reading order: `config/settings.py` (its configuration), `rendezvous/client.py` 
 `rendezvous/program_control.py` (the chief's orders to the program), `gang/coordinator.py` (the decisions of the chief's
 launcher) with the rest of `gang/` and `failure/`, `rendezvous/server.py` and `rendezvous/protocol.py`, `http/` (the
 pages), `launcher.py` (assembly). `process/` runs the user's program; the modules of `in_user_process/` run inside it.
-`gang/`, `failure/`, `progress.py`, `roles.py` and `config/setting_table.py` are pure: no clock, file or socket.
+`gang/`, `failure/`, `progress.py`, `roles.py` and `config/settings_and_defaults.py` are pure: no clock, file or socket.
 
 It must import only the standard library of Python 3.9: it is copied into images that may have nothing else.
 """

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tftraining.launch.failure.cause import cause_of, fatal_line, is_below, is_noise
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.same_failure import key_of
-from tftraining.launch.messages import describe
+from tftraining.launch.failure_and_restart_messages import describe
 from tftraining.launch.process.output import OutputTail
 
 NO_GPU = "E0000 00:00:1795720604.320147     814 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tftraining.launch.failure.exception import LENGTH, exception_of
 from tftraining.launch.failure.exit import exit_from_frame, exit_of, exit_to_frame
-from tftraining.launch.messages import describe
+from tftraining.launch.failure_and_restart_messages import describe
 from tftraining.launch.process.output import LINES, OutputTail
 
 HEAD = "Traceback (most recent call last):"

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.simulated_gang.members import send_heartbeats, send_ready
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello
-from tftraining.launch.config.setting_table import Gang, Policy
+from tftraining.launch.config.settings_and_defaults import Gang, Policy
 from tftraining.launch.config.spec_updates import apply_update
 from tftraining.launch.failure.first_step import place_of
 from tftraining.launch.failure.restart_budget import Ledger, account, merge

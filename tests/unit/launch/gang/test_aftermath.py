@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.simulated_gang.members import disconnect_cleanly, send_heartbeats, take_sent
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
-from tftraining.launch.config.setting_table import Gang
+from tftraining.launch.config.settings_and_defaults import Gang
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restart_rules import Rule

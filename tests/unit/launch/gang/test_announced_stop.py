@@ -9,7 +9,7 @@ import pytest
 from tests.support.simulated_gang.copies import make_steps, report, restart, restored, start_gang_with_copies
 from tests.support.simulated_gang.members import take_sent
 from tests.support.simulated_gang.simulation import exited, heartbeat, hello
-from tftraining.launch.config.setting_table import Gang, Policy
+from tftraining.launch.config.settings_and_defaults import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
 
 GRACE = 30.0

@@ -13,8 +13,8 @@ from tests.support.simulated_gang.members import disconnect_cleanly
 from tests.support.simulated_gang.simulation import SimulatedGang, exited, heartbeat, hello, make_coordinator
 from tests.unit.launch.gang.test_random_faults import FAULTS
 from tftraining.launch.config import round_environment
-from tftraining.launch.config.setting_table import Gang
 from tftraining.launch.config.settings import read
+from tftraining.launch.config.settings_and_defaults import Gang
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status

@@ -9,7 +9,7 @@ import pytest
 from tests.support.random_seeds import seeds
 from tests.support.simulated_gang.members import disconnect_cleanly, send_heartbeats, send_ready, start_gang, take_sent
 from tests.support.simulated_gang.simulation import SimulatedGang, exited, heartbeat, hello
-from tftraining.launch.config.setting_table import Policy
+from tftraining.launch.config.settings_and_defaults import Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.http.pages import gang_status
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.simulated_gang.members import start_gang
 from tests.support.simulated_gang.simulation import heartbeat, make_coordinator
-from tftraining.launch.config.setting_table import Gang
 from tftraining.launch.config.settings import Settings
+from tftraining.launch.config.settings_and_defaults import Gang
 from tftraining.launch.http import metrics, pages
 from tftraining.launch.progress import Snapshot
 from tftraining.launch.rendezvous.program_control import ProgramControl

@@ -7,7 +7,7 @@ import pytest
 from tests.support.fake_api_server import Answer, serving
 from tests.unit.operator.cluster.test_refused_creations import JOB, NOW
 from tftraining_operator.cluster.auxiliary_objects import ensure, remove
-from tftraining_operator.cluster.write_refused import WriteRefused
+from tftraining_operator.cluster.errors import WriteRefused
 from tftraining_operator.plan.refused_writes import judge
 
 API = "scheduling.volcano.sh/v1beta1"

@@ -22,6 +22,7 @@ from tftraining_api.model.status import Phase, Status
 from tftraining_operator.cluster import launcher_reports, poll_schedule
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import Children
+from tftraining_operator.cluster.errors import WriteRefused
 from tftraining_operator.cluster.launcher_reports import (
     DirectConnection,
     LauncherEndpoint,
@@ -30,7 +31,6 @@ from tftraining_operator.cluster.launcher_reports import (
     through_api_server,
 )
 from tftraining_operator.cluster.node_store import NodeStore
-from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.model.observed import Pod
 from tftraining_operator.plan.refused_writes import KEY_GONE
 from tftraining_operator.plan.step import Step

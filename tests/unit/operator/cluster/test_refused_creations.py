@@ -11,8 +11,8 @@ from tftraining_api.model.names import Key
 from tftraining_api.model.status import Status
 from tftraining_operator.cluster.child_store import ChildStore
 from tftraining_operator.cluster.children import NOT_OWNED, UNLABELLED, Children, _conflict, _labelled_again
+from tftraining_operator.cluster.errors import WriteRefused
 from tftraining_operator.cluster.node_store import NodeStore
-from tftraining_operator.cluster.write_refused import WriteRefused
 from tftraining_operator.plan.refused_writes import EARLIER, judge
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, Step
 

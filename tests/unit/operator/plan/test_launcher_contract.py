@@ -7,7 +7,7 @@ import msgspec
 
 from tests.support.simulated_cluster.builders import a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
-from tftraining.launch.config.setting_table import Gang, Policy
+from tftraining.launch.config.settings_and_defaults import Gang, Policy
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restart_budget import Ledger

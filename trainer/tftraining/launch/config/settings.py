@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.config.setting_table import Gang, Parse, Policy, decode, optional, setting
+from tftraining.launch.config.settings_and_defaults import Gang, Parse, Policy, decode, optional, setting
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.in_user_process.shared.tf_config import NAME, text

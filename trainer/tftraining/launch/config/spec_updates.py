@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tftraining.launch.config.json_text import parse
-from tftraining.launch.config.setting_table import Gang, Policy, decode_updates
 from tftraining.launch.config.settings import Settings
+from tftraining.launch.config.settings_and_defaults import Gang, Policy, decode_updates
 
 BYTES = 64 * 1024
 SECONDS = 0.5  # between two reads of the file

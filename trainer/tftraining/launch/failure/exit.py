@@ -1,7 +1,8 @@
 """A program's exit: its kind by code and last output lines, for some failures repeat after any restart; its reason; its
 form in frames and in the status, with the bounds of the last lines.
 
-Pure. What classifies an exit must never raise, whatever the program prints. The words for it are in launch/messages.py.
+Pure. What classifies an exit must never raise, whatever the program prints. The words for it are in
+launch/failure_and_restart_messages.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ another ten minutes. A warm restart of all programs from the last checkpoint tak
 
 from __future__ import annotations
 
-from tftraining.launch.config.setting_table import Gang
+from tftraining.launch.config.settings_and_defaults import Gang
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.progress import Snapshot, has_reports

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from tftraining.launch.failure.incident import PLANNED, TERMINATED, Incident
+from tftraining.launch.failure_and_restart_messages import summarize_names
 from tftraining.launch.gang.backup_report import first_cause
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.memory_backups import makes_copies
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.messages import summarize_names
 from tftraining.launch.progress import Snapshot
 
 DELIVERY_SECONDS = 0.5  # within which the order reaches all programs

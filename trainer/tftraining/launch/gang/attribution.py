@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from tftraining.launch.config.setting_table import Policy
+from tftraining.launch.config.settings_and_defaults import Policy
 from tftraining.launch.failure.exit import Exit, reason_of
 from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import GROWN, MEMBER_LOST, RESIZED, TERMINATED, Incident
 from tftraining.launch.failure.restart_budget import start_limit
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
+from tftraining.launch.failure_and_restart_messages import describe, exited_early, skipping_input, summarize_names
 from tftraining.launch.gang import aftermath
 from tftraining.launch.gang.membership import Membership
 from tftraining.launch.gang.peer import Peer
 from tftraining.launch.gang.rounds import Rounds
 from tftraining.launch.gang.stall import find_stalled, find_without_step, limit
-from tftraining.launch.messages import describe, exited_early, skipping_input, summarize_names
 from tftraining.launch.progress import has_reports
 
 # Seconds after a member's exit with 0 in which that exit explains another member's error about a lost peer. TensorFlow

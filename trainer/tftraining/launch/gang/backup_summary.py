@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from tftraining.launch.failure_and_restart_messages import summarize_names
 from tftraining.launch.gang.backup_report import MEMORY, PEER, RESUMES_AT, STORAGE, BackupReport, first_cause
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.messages import summarize_names
 
 
 @dataclass(frozen=True)

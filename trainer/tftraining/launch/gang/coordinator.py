@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tftraining.launch.config.setting_table import Gang, Policy
+from tftraining.launch.config.settings_and_defaults import Gang, Policy
 from tftraining.launch.failure import restart_budget
 from tftraining.launch.failure.backoff import backoff
 from tftraining.launch.failure.exit import exit_from_frame

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tftraining.launch.config.setting_table import Gang, Policy
+from tftraining.launch.config.settings_and_defaults import Gang, Policy
 from tftraining.launch.failure.restart_scope import restarts_alone
 from tftraining.launch.gang import quorum
 from tftraining.launch.gang.peer import Peer

@@ -13,6 +13,7 @@ from typing import Any
 from tftraining.launch.failure.exit import OOM_KILLED
 from tftraining.launch.failure.incident import DIFFERS, Incident
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
+from tftraining.launch.failure_and_restart_messages import differs, was_oom_killed
 from tftraining.launch.gang.backup_report import MEMORY, PEER, STORAGE
 from tftraining.launch.gang.backup_summary import Summary, summarize, violation_of
 from tftraining.launch.gang.membership import Membership
@@ -27,7 +28,6 @@ from tftraining.launch.gang.suspect_copies import (
     is_fault_of_program,
 )
 from tftraining.launch.gang.verdict import Verdict
-from tftraining.launch.messages import differs, was_oom_killed
 
 # The field of a `hello` or `ready` frame with the copies of a member. Members that vote at different copies must not
 # make copies together (memory_backup/copier.py): whoever changes when they copy renames the field. Was: copies,

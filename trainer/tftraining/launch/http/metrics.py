@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tftraining.launch.config.settings import Settings
-from tftraining.launch.messages import NO_STEP
+from tftraining.launch.failure_and_restart_messages import NO_STEP
 
 LABELS = ("job_name", "job_namespace", "member")  # Prometheus adds `job` and `namespace`, and would rename ours
 HELP = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tftraining.launch import messages
+from tftraining.launch import failure_and_restart_messages as messages
 from tftraining.launch.config.settings import Settings
 from tftraining.launch.failure.exit import bounded, exit_to_status
 from tftraining.launch.failure.incident import Incident

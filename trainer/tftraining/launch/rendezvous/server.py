@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from tftraining.launch.config.setting_table import Gang, Policy
+from tftraining.launch.config.settings_and_defaults import Gang, Policy
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.outbox import CLOSE, drop_stale_echoes
 from tftraining.launch.rendezvous.protocol import FRAME_BYTES, FRAME_ERRORS, Channel, ProtocolError, accept

@@ -8,7 +8,14 @@ import pytest
 
 from tests.support.restart_messages import RESUMPTIONS
 from tftraining.launch.failure.exit import Exit
-from tftraining.launch.messages import describe, done_before, earlier_run, exited_early, resumption, went_on
+from tftraining.launch.failure_and_restart_messages import (
+    describe,
+    done_before,
+    earlier_run,
+    exited_early,
+    resumption,
+    went_on,
+)
 
 
 def test_the_description_of_an_exit() -> None:

@@ -1,4 +1,4 @@
-"""The exception for a write that the API server refuses; it names the object and the method."""
+"""The exception for a write that the API server refuses: it names the object and the method. Pure."""
 
 from tftraining_api.kube.api import ApiError
 
