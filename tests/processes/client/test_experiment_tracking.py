@@ -1,4 +1,4 @@
-"""The recipe of docs/history.md with the real MLflow: one run for a job whose programs and pods are killed."""
+"""The recipe of docs/integrations.md with the real MLflow: one run for a job whose programs and pods are killed."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ mlflow.end_run()
 
 def recipe() -> str:
     """The first Python block of the page's part on MLflow."""
-    page = (REPOSITORY / "docs" / "history.md").read_text(encoding="utf-8").partition("\n### MLflow\n")[2]
+    page = (REPOSITORY / "docs" / "integrations.md").read_text(encoding="utf-8").partition("\n### MLflow\n")[2]
     found = re.search(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     assert found is not None
     return found[1]

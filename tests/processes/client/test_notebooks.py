@@ -1,5 +1,5 @@
-"""docs/notebooks.md: the cells of a training on this machine, one after the other in a process with an event loop, and
-an interrupt at a prompt."""
+"""The section *Notebooks* of docs/code.md: the cells of a training on this machine, one after the other in a process
+with an event loop, and an interrupt at a prompt."""
 
 import ast
 import asyncio
@@ -25,7 +25,7 @@ PATIENCE = 60.0
 
 def cells() -> list[str]:
     """The cells up to the one that needs a cluster."""
-    found = [block.text for block in blocks(REPOSITORY / "docs" / "notebooks.md") if block.language == "python"]
+    found = [block.text for block in blocks(REPOSITORY / "docs" / "code.md", "Notebooks") if block.language == "python"]
     first = next(number for number, text in enumerate(found) if "from_function" in text)
     return found[:first]
 

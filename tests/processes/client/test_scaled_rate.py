@@ -1,4 +1,4 @@
-"""The learning rate by `tftraining.scaled`, as docs/elastic.md has it, in a gang that loses a worker for a while."""
+"""The learning rate by `tftraining.scaled`, as in docs/disruptions.md, in a gang that loses a worker for a while."""
 
 import re
 from pathlib import Path

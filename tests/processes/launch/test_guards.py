@@ -1,7 +1,7 @@
 """A Keras whose names have changed is left alone: nothing crashes, nothing is trained otherwise, and one line says so.
 
 Each case changes one name in a copy of Keras, in all modules: as Keras itself would. A row with `unknown` "" changes
-nothing. docs/patches.md has what each patch touches.
+nothing. docs/keras3.md has what each patch touches.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Programs that fail as people's programs do, and the message of each: the table of docs/messages.md.
+"""Programs that fail as people's programs do, and the message of each: the last section of docs/troubleshooting.md.
 
-    python -m tests.support.trainer.failing_programs >docs/messages.md  # some minutes
+    python -m tests.support.trainer.failing_programs   # prints the section; some minutes
     python -m tests.support.trainer.failing_programs "a bare assert"    # the rows of these causes
 
 Each program runs in a process of its own, forked from one that has imported TensorFlow. What it prints goes through the
@@ -199,15 +199,15 @@ options.parse_args(["--epoch-count", "3"])""",
 }
 CELL = str.maketrans({"|": "\\|", "`": "'"})
 CAUSES = [cause for programs in PROGRAMS.values() for cause in programs]
-HEAD = """# Messages of failing programs
+HEAD = """## Messages of failing programs
 
 What `status.message`, the events and `tftj` say of a program that has failed, by its cause: the line of TensorFlow's or
 Keras' message that tells the cause, not the frame around it ("in user code:", "Graph execution error:"). Arrays are
 cut. The whole traceback is in the log. The last column is the advice of `tftj explain`, where it has any beside the
 command that submits a changed program: `tftj submit --replace -f FILE`.
 
-`python -m tests.support.trainer.failing_programs` runs each program with both Kerases and writes this page; a test
-compares it.
+`python -m tests.support.trainer.failing_programs` runs each program with both Kerases and prints this section; a
+test compares it.
 """
 
 
@@ -260,10 +260,10 @@ def _portable(message: str) -> str:
 
 
 def page() -> str:
-    """The page, from runs of all programs."""
+    """The section, from runs of all programs."""
     lines = [HEAD]
     for section, programs in PROGRAMS.items():
-        lines += [f"## {section}\n", "| cause | message | to try |", "|---|---|---|", *map(row, programs), ""]
+        lines += [f"### {section}\n", "| cause | message | to try |", "|---|---|---|", *map(row, programs), ""]
     return "\n".join(lines[:-1])
 
 

@@ -1,4 +1,5 @@
-"""`fit` with the learning rate of docs/elastic.md for elastic gangs; prints the rate and the workers of each epoch."""
+"""`fit` with the learning rate of docs/disruptions.md in a gang of changing size; prints the rate and the workers of
+each epoch."""
 
 import os
 

@@ -7,7 +7,9 @@ import pytest
 from tests.support.crd import definition
 from tests.support.repository import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+TEXT = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+PAGE, MESSAGES, _ = TEXT.partition("\n## Messages of failing programs\n")  # that section has a test of its own
+assert MESSAGES
 SOURCES = ("operator", "api", "trainer", "client")
 # Of Kubernetes, Kueue, Helm, Prometheus, Python and TensorFlow.
 OF_OTHERS = {

@@ -1,4 +1,4 @@
-"""The cause in a message of TensorFlow and Keras; docs/messages.md has those of real programs."""
+"""The cause in a message of TensorFlow and Keras; docs/troubleshooting.md has those of real programs."""
 
 from __future__ import annotations
 

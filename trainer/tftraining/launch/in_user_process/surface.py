@@ -1,7 +1,7 @@
 """The guard of every patch of TensorFlow and Keras: what a feature touches, checked before it changes anything.
 
 A feature declares its Surface beside its patches, and asks `holds` before the first of them: all patches of a feature
-are made, or none. An unknown surface is left alone, and one line names what is missing. docs/patches.md has all
+are made, or none. An unknown surface is left alone, and one line names what is missing. docs/keras3.md has all
 surfaces. This module must never raise, import what it looks at, or change it.
 """
 
