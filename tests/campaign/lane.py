@@ -78,11 +78,14 @@ class Lane:
         with all_statuses(training) as evidence.statuses:
             self.present = evidence
             over = self._wait(lambda: _phase(evidence) in ENDS, END_SECONDS)
+            evidence.seen = time.time()
             self.present = None
             if over:
                 self._wait(lambda: _cleaned(evidence), CLEAN_SECONDS)
         evidence.ended = time.monotonic()
-        evidence.statuses.append(_patient_status(training))
+        job = _patient_job(training)
+        evidence.statuses.append(job.get("status", {}))
+        evidence.created = job["metadata"]["creationTimestamp"]
         self._collect(evidence, records)
         logs = _logs(training) if oracle.judge(evidence) else {}
         self._delete(evidence, training)
@@ -141,9 +144,9 @@ def _cleaned(evidence: Evidence) -> bool:
     return condition(dict(evidence.end), "Cleaned") in ("True", "False")
 
 
-def _patient_status(training: Training) -> Manifest:
+def _patient_job(training: Training) -> Manifest:
     found: list[Manifest] = []
-    patiently(lambda: found.append(training.status()))
+    patiently(lambda: found.append(training.job()))
     return found[0]
 
 

@@ -1,10 +1,11 @@
-"""What must hold for a job whatever was done to it, judged from what was collected. Pure; no rule looks at a duration.
+"""What must hold for a job whatever was done to it, judged from what was collected. Pure; no rule bounds a duration.
 
 Each rule returns complaints: one sentence for each violation, none if the job is as it should be.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from tests.campaign.kinds import JOBS, KINDS
@@ -17,6 +18,8 @@ LATE_NOTES = 1
 AFTER_SECONDS = 60.0
 # What a fault surely counts as, if it stops a program that trains, and no other fault takes part in that.
 SURELY = {"counted": ("program-killed",), "disruptions": ("pod-deleted", "pod-deleted-by-force", "pod-evicted")}
+# status.goodput adds up to the job's time within one in a hundred; both ends of the time are told in whole seconds.
+GOODPUT_SHARE, WHOLE_SECONDS = 0.01, 2.0
 # A fault may have its effect when it is over: a pod ends after its grace period, a silent member is given up.
 EFFECT_SECONDS = 30.0
 
@@ -69,6 +72,8 @@ class Evidence:
     result: Mapping[str, Any] | None = None
     temporary: list[str] = field(default_factory=list)  # the directories workertemp_* after the cleanup
     left: list[str] = field(default_factory=list)  # objects of the job after its deletion
+    created: str = ""  # metadata.creationTimestamp
+    seen: float = 0.0  # when the end was seen, in seconds since 1970 by the clock of this machine
 
     @property
     def end(self) -> Mapping[str, Any]:
@@ -98,7 +103,7 @@ def of_job(hits: Sequence[Hit], job: str, began: float, ended: float) -> list[Hi
 
 def judge(evidence: Evidence) -> list[str]:
     """All complaints about a job."""
-    rules = (_end, _rounds, _steps, _costs, _least_costs, _undisturbed, _leftovers)
+    rules = (_end, _rounds, _steps, _costs, _least_costs, _undisturbed, _goodput, _leftovers)
     return [*contradictions(evidence.statuses), *(complaint for rule in rules for complaint in rule(evidence))]
 
 
@@ -207,6 +212,25 @@ def _undisturbed(evidence: Evidence) -> Iterator[str]:
     for name in ("counted", "disruptions", "inPlace", "recreated"):
         if count(evidence.end, name):
             yield f"restarts.{name} is {count(evidence.end, name)}, and nothing but this was done: {_names(evidence)}"
+
+
+def goodput(evidence: Evidence) -> Mapping[str, float]:
+    """The seconds of status.goodput at the end, by cause."""
+    found: Mapping[str, float] = evidence.end.get("goodput", {}).get("seconds", {})
+    return found
+
+
+def _goodput(evidence: Evidence) -> Iterator[str]:
+    """The seconds by cause add up to the time of the job, as the API server and this machine have it."""
+    if "completionTime" not in evidence.end:
+        return
+    created, ended = (datetime.fromisoformat(each) for each in (evidence.created, evidence.end["completionTime"]))
+    if not created.timestamp() <= ended.timestamp() <= evidence.seen + WHOLE_SECONDS:
+        yield f"the job was created at {created}, its end is told for {ended}, and was seen at {evidence.seen:.0f}"
+        return
+    took, told = (ended - created).total_seconds(), sum(goodput(evidence).values())
+    if abs(told - took) > max(GOODPUT_SHARE * took, WHOLE_SECONDS):
+        yield f"status.goodput adds up to {told:.1f} s, and the job took {took:.0f} s: {dict(goodput(evidence))}"
 
 
 def _leftovers(evidence: Evidence) -> Iterator[str]:

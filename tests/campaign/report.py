@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.campaign.oracle import SURELY, Hit, Verdict, sure
+from tests.campaign.oracle import SURELY, Hit, Verdict, goodput, sure
 
 
 def report(
@@ -23,6 +23,7 @@ def report(
         "surely_counted": {name: sum(len(sure(verdict.evidence, name)) for verdict in verdicts) for name in SURELY},
         "accuracy": _accuracies(verdicts),
         "restarts": sum(len({each.key for each in verdict.evidence.processes}) - 1 for verdict in verdicts),
+        "goodput": _goodput(verdicts),
         # What the faults led to: a quota that nobody waits for has not been short.
         "reasons": _counted(reason for verdict in verdicts for reason in _reasons(verdict)),
         "verdict": "wrong" if wrong or not verdicts else "right",
@@ -43,6 +44,14 @@ def _accuracies(verdicts: Sequence[Verdict]) -> dict[str, list[float]]:
         if verdict.evidence.result is not None:
             found.setdefault(verdict.evidence.kind, []).append(round(verdict.evidence.result["accuracy"], 4))
     return dict(sorted(found.items()))
+
+
+def _goodput(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """The seconds of all jobs by cause."""
+    found: Counter[str] = Counter()
+    for verdict in verdicts:
+        found.update(goodput(verdict.evidence))
+    return {cause: round(seconds, 1) for cause, seconds in sorted(found.items())}
 
 
 def _counted(names: Any) -> dict[str, int]:

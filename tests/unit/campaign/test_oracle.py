@@ -31,10 +31,17 @@ def _killed() -> Evidence:
     first, second = range(1, HALF + 1), range(HALF - 9, LAST + 1)
     processes = [_process(pod, 1, 0.0, first) for pod in ("w-0", "w-1")]
     processes += [_process(pod, 2, 1000.0, second) for pod in ("w-0", "w-1")]
-    ended = _status(phase="Succeeded", restarts={"counted": 1, "inPlace": 1, "disruptions": 0, "recreated": 0})
+    goodput = {"seconds": {"trained": 1990.5, "inPlace": 9.0}}
+    ended = _status(
+        phase="Succeeded",
+        completionTime="1970-01-01T00:33:30Z",
+        goodput=goodput,
+        restarts={"counted": 1, "inPlace": 1, "disruptions": 0, "recreated": 0},
+    )
     result = {"epochs": EPOCHS, "accuracy": 0.95}
     hits = [_hit("program-killed", began=float(HALF), target="w-1"), _hit("operator-killed")]
-    return Evidence("fit-0-1", "fit", 0.0, 2000.0, [_status(), ended], processes, hits, result)
+    evidence = Evidence("fit-0-1", "fit", 0.0, 2000.0, [_status(), ended], processes, hits, result)
+    return replace(evidence, created="1970-01-01T00:00:10Z", seen=2010.0)
 
 
 def test_a_job_that_was_hit_and_went_on_as_it_should_has_no_complaints() -> None:
@@ -121,6 +128,18 @@ def _end_that_is_none(evidence: Evidence) -> None:
     evidence.statuses.insert(1, _status(phase="Failed"))
 
 
+def _seconds_lost(evidence: Evidence) -> None:
+    evidence.statuses[-1] = {**evidence.end, "goodput": {"seconds": {"trained": 1969.0, "inPlace": 9.0}}}
+
+
+def _seconds_twice(evidence: Evidence) -> None:
+    evidence.statuses[-1] = {**evidence.end, "goodput": {"seconds": {"trained": 1999.0, "inPlace": 23.0}}}
+
+
+def _end_ahead(evidence: Evidence) -> None:
+    evidence.statuses[-1] = {**evidence.end, "completionTime": "1970-01-01T01:33:30Z"}
+
+
 WRONG: dict[str, Callable[[Evidence], None]] = {
     "the job is Failed at the end": _failed,
     "wrote no result": _no_result,
@@ -138,6 +157,9 @@ WRONG: dict[str, Callable[[Evidence], None]] = {
     "the status counts no restart": _uncounted,
     "and nothing but this was done": _restarted_by_the_operator,
     "the operator has a fault of its own": _fault_of_the_operator,
+    "status.goodput adds up to 1978.0 s, and the job took 2000 s": _seconds_lost,
+    "status.goodput adds up to 2022.0 s, and the job took 2000 s": _seconds_twice,
+    "its end is told for 1970-01-01 01:33:30": _end_ahead,
     "temporary directories are left": _temporary,
     "objects are left": _left,
     "an end is not final": _end_that_is_none,
