@@ -4,6 +4,7 @@ The operator is kept off the workers, so that a test may take either of them awa
 """
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from testbed.cluster import Cluster
 from testbed.nodes import Nodes
+from testbed.shell import LabError
 from tests.support.cluster.training import SICK, Manifest, Training, condition, example
 
 EPOCHS = 8
@@ -157,6 +159,28 @@ def test_a_node_with_a_listed_condition_is_left_after_a_copy(training: Training,
         assert training.node(VICTIM) != node
     finally:
         tell("False")
+
+
+@pytest.mark.slow_fault
+@pytest.mark.parametrize("training", [{"epochs": 40}], indirect=True, ids=["long"])
+def test_a_node_that_kills_each_program_is_left(training: Training, nodes: Nodes, directory: Path) -> None:
+    """Bad hardware as the launcher sees it: each program of the member is killed as long as its pod is on that node."""
+    node, killed = training.node(VICTIM), set[int]()
+
+    def lives_elsewhere(status: Manifest) -> bool:
+        with suppress(LabError):  # while the member has no container, or no program
+            if training.node(VICTIM) != node:
+                return bool(status.get("phase") == "Running")
+            if (pid := training.launcher(VICTIM).get("pid")) and pid not in killed:
+                training.kill_program(VICTIM)
+                killed.add(pid)
+        return False
+
+    training.wait_for("training on the other node", lives_elsewhere, START_SECONDS)
+    status = training.wait_for_phase("Succeeded", TRAIN_SECONDS)
+    assert status["restarts"]["counted"] <= 4, status
+    assert [(each["name"], each["replica"]) for each in status["avoidedNodes"]] == [(node, VICTIM)], status
+    assert training.node(VICTIM) != node and json.loads((directory / "digits" / "result.json").read_text())
 
 
 @pytest.mark.slow_fault
