@@ -29,6 +29,7 @@ LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 def pages(checkout: Path) -> dict[Path, str]:
     """Each page of the repository that the site has, with its name there."""
     found = {path: path.name for path in sorted((checkout / "docs").glob("*.md")) if path.name != INDEX}
+    found |= {path: f"proposal-{path.name}" for path in sorted((checkout / "docs" / "proposals").glob("*.md"))}
     return found | {checkout / path: name for path, name in BESIDE.items()}
 
 

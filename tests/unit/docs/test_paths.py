@@ -13,7 +13,7 @@ from tests.support.repository import REPOSITORY
 # The changelog tells of files as they were.
 PAGES = [
     *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted((REPOSITORY / "docs").glob("*.md")),
+    *sorted((REPOSITORY / "docs").rglob("*.md")),
     *sorted((REPOSITORY / "charts").rglob("*.md")),
     *sorted((REPOSITORY / "tests").rglob("*.md")),
     *sorted((REPOSITORY / "testbed").rglob("*.md")),
@@ -123,8 +123,8 @@ def test_the_architecture_follows_a_job_through_all_packages() -> None:
     assert [each for each in PACKAGES[:4] if not any(path.startswith(f"{each}/") for path in files)] == []
 
 
-def test_the_page_of_the_launcher_names_its_modules() -> None:
-    _, _, rest = text_of(REPOSITORY / "docs" / "launcher.md").partition("\n| modules | concern |")
+def test_the_architecture_names_all_modules_of_the_launcher() -> None:
+    _, _, rest = text_of(REPOSITORY / "docs" / "architecture.md").partition("\n| modules | concern |")
     cells = [row.split("|")[1] for row in rest.split("\n\n")[0].splitlines()[2:]]
     named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
     modules = {path.stem for path in LAUNCHER.rglob("*.py")} - {"__init__", "sitecustomize"}
