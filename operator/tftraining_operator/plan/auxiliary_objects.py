@@ -47,7 +47,8 @@ def plan_auxiliary_objects(context: Context, draft: Draft) -> Draft:
 
 
 def split_missing_secret(context: Context) -> Context:
-    """Split off the error of a missing Secret: the context without that refusal, and with the Secret's name."""
+    """If a refusal says that the launchers' Secret is missing: the context without that refusal, but with the name of
+    the Secret."""
     refusal = context.observed.refusal
     if refusal is None or refusal.message != KEY_GONE:
         return context
@@ -60,7 +61,7 @@ def find_missing_secret(name: str, gang: SortedPods) -> Incident | None:
     if not name or not _in_use(gang):
         return None
     message = f"{name}, the key of the launchers, was deleted: new launchers cannot join; recreating all pods"
-    # The back-off has counted the loss that made it known.
+    # The loss of the pod that revealed the missing Secret has been backed off already.
     return Incident(reason=KEY_LOST, message=message, charged=False, already_backed_off=True)
 
 

@@ -51,7 +51,8 @@ def _leaves_by(context: Context, status: Status, pod: Pod) -> datetime | None:
     ended, current = status.completion_time, pod.attempt == status.attempt or is_evaluator(pod)
     if context.job.spec is None or ended is None or not pod.running or not current or status.reason == TOO_LATE:
         return None
-    # Launchers know of the end: a pod that ends by itself is kept by cleanPodPolicy Running, and its log with it.
+    # Launchers know of the job's end, so their pods end by themselves. Waiting for that lets cleanPodPolicy Running
+    # keep them, and their logs.
     patience = LEAVING if context.spec.in_place else timedelta()
     until = saturated(ended) + max(patience, evaluator_grace(context, status) if is_evaluator(pod) else patience)
     return until if context.now < until else None

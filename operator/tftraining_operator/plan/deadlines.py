@@ -37,7 +37,7 @@ def check_deadlines(context: Context, draft: Draft) -> Draft:
 
 
 def _too_late(context: Context, draft: Draft, problem: Problem) -> Draft:
-    """The failed job. An incident of the same pass is not charged: the job would have failed without it."""
+    """The failed job. An incident of the same pass is not charged, because the job fails for the deadline anyway."""
     draft = Draft.of(context, with_latest(context.status, draft.report))
     replicas = count(draft.gang, draft.status.replicas)
     return fail(context, draft.with_status_fields(replicas=replicas, ready=draft.gang.ready), problem)

@@ -122,7 +122,7 @@ def accepted_templates(job: Job, observed: Observed) -> dict[str, str]:
 
 
 def answered_request(status: Status, observed: Observed) -> str | None:
-    """status.restarts.restartedAt: the last request that pods were created after."""
+    """status.restarts.restartedAt: the last request for a restart after which pods were created."""
     attempt = [pod.restarted_at for pod in observed.replicas if pod.restarted_at and pod.attempt == status.attempt]
     return attempt[0] if attempt else status.restarts.restarted_at
 

@@ -1,9 +1,10 @@
 """status.goodput: what the time of a job went to.
 
 A write of the status brings it up to date, and none is made for its sake: the time since the last write goes to the
-cause that held then, also while no operator ran. Some things are known only later, and move seconds that are counted
-already: how long a restart took (the launchers tell, and an operator that was away has not seen it), the steps that are
-done again, the copies, the time without a step. So the sum stays the time from startTime to updatedTime.
+cause that held then, also while no operator ran. Some things become known only later, and then seconds that are counted
+already move to another cause: how long a restart took (the launchers tell, and an operator that was away has not seen
+it), the steps that are done again, the copies, the time without a step. So the sum stays the time from startTime to
+updatedTime.
 """
 
 from datetime import datetime, timedelta
@@ -52,14 +53,15 @@ CAUSES_OF: dict[Phase, tuple[str, ...]] = {
 
 
 def with_goodput(job: Job, new: Status, report: Report | None, now: datetime) -> Status:
-    """The status to write with its time accounted for. One that has no news stays as it is."""
+    """The status to write, with the time since the last write added to status.goodput. A status without news stays as
+    it is."""
     old = job.status
     if old.terminal or new == old:
         return new
     at = now.replace(microsecond=now.microsecond // 1000 * 1000)
     before = _before(job, new.goodput, at)
     if new.completion_time is not None and before.updated_time is not None:
-        at = min(at, max(new.completion_time, before.updated_time))  # the end is told in whole seconds
+        at = min(at, max(new.completion_time, before.updated_time))  # completionTime has whole seconds
     found = _Account(before, old, new, at)
     found.pass_time()
     found.settle_restart()
@@ -69,7 +71,7 @@ def with_goodput(job: Job, new: Status, report: Report | None, now: datetime) ->
 
 
 def with_repeated(status: Status, seconds: float | None) -> Status:
-    """The status with these seconds of training lost, where no restart has a record of them."""
+    """The status with these seconds of training counted as repeated, where no record of a restart has them."""
     if status.goodput is None or not seconds:
         return status
     moved = _moved(status.goodput.seconds, TRAINED, REPEATED, seconds)
@@ -90,7 +92,8 @@ def _before(job: Job, known: Goodput | None, at: datetime) -> Goodput:
 
 
 def _moved(seconds: dict[str, float], source: str, target: str, amount: float) -> dict[str, float]:
-    """The seconds with `amount` of `source` in `target`, as far as there are as many; back if `amount` is negative."""
+    """The seconds after `amount` of them, or as many as there are, has moved from `source` to `target`; a negative
+    `amount` moves back."""
     if amount < 0:
         source, target, amount = target, source, -amount
     amount = min(amount, bounded(seconds.get(source, 0.0)))
@@ -217,8 +220,8 @@ class _Account:
 
     @property
     def _continues(self) -> bool:
-        """Whether the interruption is still that of the last write: no other incident has come since. What launchers
-        see as a loss, and what the operator knows of it later, is one."""
+        """Whether the interruption is still that of the last write, because no other incident has come since. A loss
+        that the launchers reported, and what the operator learned about it later, are one incident."""
         if not self._interrupted or self.known is None or self.last is None or self._same_record:
             return self._interrupted
         return self.known.down_seconds is not None or self.known.reason in LOSSES

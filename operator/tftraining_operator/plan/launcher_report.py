@@ -80,8 +80,9 @@ def _merged(job: Job, status: Status, report: Report, now: datetime) -> Status:
 
 
 def _is_new_failure(old: LastRestart | None, reported: LastRestart, report: Report) -> bool:
-    """Whether the launchers wait before they restart a program whose failure the status does not have. Of a lost member
-    the operator knows more, and a failure that ends the job restarts nothing."""
+    """Whether the launchers wait before they restart a program whose failure the status does not have. Lost members are
+    left out, because the operator knows more about them than the launchers, and so is a failure that ends the job,
+    because it restarts nothing."""
     waits = reported.down_seconds is None and report.phase != "Failed"
     return waits and reported.reason in REASONS and (old is None or reported.time > old.time)
 

@@ -140,7 +140,8 @@ def why_skipping(report: Report | None) -> str:
 
 
 def who_trains(gang: SortedPods, report: Report | None) -> str:
-    """`3 replicas training`, and the members that have finished before the others, or but for a thread."""
+    """`3 replicas training`, and the members that have finished before the others, also those of which only a thread
+    still runs."""
     told = frozenset(report.finished if report is not None else ())
     done = [str(each) for each in gang.wanted if is_done(gang, each) or str(each) in told]
     size = len(gang.wanted) - len(done)

@@ -99,7 +99,8 @@ def _is_declared(pod: Pod) -> bool:
 
 
 def _hushed(pod: Pod) -> Pod:
-    """The pod without its announced eviction, which ends in a moment with the loss of the pod."""
+    """The pod as if its eviction were not announced: in a moment the pod counts as lost, which is what the status
+    should say."""
     return msgspec.structs.replace(pod, disruption="", disrupted_at=None, deleted_at=None, evicting=pod.deleting)
 
 

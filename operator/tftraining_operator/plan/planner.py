@@ -242,9 +242,10 @@ def _context(
 
 
 def _within_life(job: Job, status: Status, now: datetime) -> Status:
-    """The status whose times in the future, which an operator with a clock ahead has written, count from now: no wait
-    exceeds its bound by more than the time until this pass. Nodes' clocks too write the time of a restart: see
-    restart_policy.restart_due. A time before the job was created counts from then: it would end a deadline at once."""
+    """The status without times in the future, which an operator whose clock was ahead has written: each becomes the
+    present, so no wait exceeds its bound by more than the time until this pass. Nodes' clocks too write the time of a
+    restart: see restart_policy.restart_due. A time before the creation of the job becomes that of the creation:
+    otherwise a deadline would be over at once."""
     present = now.replace(microsecond=0)
     created = min(job.created, present)
     names = ("start_time", "completion_time", "admitted_time")

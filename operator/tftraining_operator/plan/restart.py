@@ -133,7 +133,7 @@ def _are_others_well(gang: SortedPods, incident: Incident) -> bool:
 def _with_next_attempt(status: Status, incident: Incident) -> Status:
     """The status that starts a new attempt of the gang."""
     restarts = status.restarts
-    if incident.part_of_running_restart:  # charged and counted with that restart, which has become a larger one
+    if incident.part_of_running_restart:  # that restart is charged and counted already; it has only become larger
         restarts = msgspec.structs.replace(restarts, recreated=restarts.recreated + 1)
     return msgspec.structs.replace(
         without_backup(status),
@@ -234,7 +234,7 @@ def _is_part_of_running_restart(incident: Incident, status: Status, lost: Lost, 
     replaced = member_of(job, last.pod or "") in status.replaced
     if incident.charged or incident.pod is None or last.reason in LOSSES or not replaced:
         return False
-    if is_ahead(last.time, now):  # each new pod would seem to be older
+    if is_ahead(last.time, now):  # pods created since would seem older than the restart
         return False
     return all(pod.created < last.time.replace(microsecond=0) for pod in lost.pods)  # pods tell seconds only
 

@@ -96,8 +96,9 @@ def _at(last: LastRestart, began: ReportedProgress) -> LastRestart:
 
 
 def _with_lost(last: LastRestart, before: Progress | None, began: ReportedProgress) -> LastRestart:
-    """The record with the steps between the earlier pods' last reported one and the first of the new pods. Each `fit`
-    counts its own: without the steps of all, those of two are not compared."""
+    """The record with the lost steps: those between the last one that the earlier pods reported and the first one of
+    the new pods. Each `fit` counts its own steps, so without the total of all `fit`s the steps of two different ones
+    are not compared."""
     if before is None or before.step is None or began.first_step is None:
         return last
     if before.total_steps is not None and began.first_total_steps is not None:
@@ -110,8 +111,8 @@ def _with_lost(last: LastRestart, before: Progress | None, began: ReportedProgre
 
 
 def _with_less_lost(last: LastRestart, began: ReportedProgress) -> LastRestart:
-    """The record where a later `fit` has resumed, after all steps of the earlier pods had counted as lost. How far
-    those were is in the record only."""
+    """The record when a later `fit` has resumed, so that fewer steps are lost than the record says: it counted all
+    steps of the earlier pods. Only the record still knows how many these were."""
     lost, rate = None, None
     if last.lost_steps is not None and began.first_total_steps is not None:
         lost = lost_steps(last.lost_steps, last.lost_steps, began.first())

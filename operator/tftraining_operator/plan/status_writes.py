@@ -99,8 +99,8 @@ def _progress_due(job: Job, new: Progress | None, written: datetime, share: time
 def can_wait(old: Status, new: Status) -> bool:
     """Whether nothing is lost if the new status is not written now.
 
-    A new job has no past that a crash could lose: it gets its children first, and is described after them. With
-    launchers it has a Keras, without whose record there are no pods.
+    A new job gets its children first and its status later, because a crash in between loses nothing. A job with
+    launchers is an exception: status.keras is stored before its pods are created.
     """
     if new.reason == "PodsNotReady" != old.reason:
         return False  # this tells the waiting user why the training does not start

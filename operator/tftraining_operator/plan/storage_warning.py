@@ -10,8 +10,8 @@ _OVER = ("StorageAlone", "no other job writes the directory")
 
 
 def warn_of_shared_storage(context: Context, draft: Draft) -> Draft:
-    """The draft with the condition and, once, the event where pods of another job write the directory too, one above or
-    one below it."""
+    """The draft with the condition and, once, the event where pods of another job write the same directory, or one
+    above or below it."""
     shared, known = context.observed.storage.shared, draft.status.is_true(STORAGE_SHARED)
     if not shared:
         over = with_condition(draft.status, STORAGE_SHARED, "False", _OVER, context.now) if known else draft.status

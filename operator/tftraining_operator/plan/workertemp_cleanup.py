@@ -30,8 +30,9 @@ BY_HAND = "remove directories named workertemp_<index> from the save directories
 
 
 def remember_storage(context: Context, draft: Draft) -> Draft:
-    """The draft with the storage that its pods write or are about to: spec.storage may change before a pass sees that
-    the job is suspended. Of a job that trains already that is told with its next restart, not by a write of its own."""
+    """The draft that notes in status.cleanup the storage that the job's pods write, or are about to write. It is needed
+    because spec.storage may change in a suspension before a pass sees the suspension. For a job that trains already no
+    write is made for this note: it comes with the next restart."""
     spec, known = context.spec, draft.status.cleanup or Cleanup()
     if known.storage == spec.storage or context.status.phase == "Running":
         return draft

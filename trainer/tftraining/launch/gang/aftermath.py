@@ -29,8 +29,8 @@ def explains_exit(program_exit: Exit, last_incident: Incident | None, now: float
 
 
 def only_serves(name: str, gang: Gang, progress: Snapshot) -> bool:
-    """Whether the program only serves the chief's requests until it is told to end: a parameter server, or a worker
-    beside one that reports no steps of its own."""
+    """Whether the program only serves the chief's requests until it is told to end. Such are a parameter server, and a
+    worker beside parameter servers, which reports no steps of its own."""
     role = traits_of(name)
     if role.makes_steps and name != gang.chief and any(traits_of(each).serves for each in gang.members):
         return not has_reports(progress)

@@ -43,13 +43,13 @@ class AnnouncedStop:
         self._membership = membership
         self._outbox = outbox
         self._order: Order | None = None
-        self._leaving: tuple[Describe, float] | None = None  # a member leaves, but not all make copies yet; until when
+        self._leaving: tuple[Describe, float] | None = None  # a leaving member that waits for the copy, and until when
         self._why_skipped = ""
 
     def announce(self, describe: Describe, now: float, seconds: float = LONGEST_WAIT_SECONDS) -> bool:
         """Order a copy at whose end, or after `seconds`, the round ends; False if the members make no copies.
 
-        An end that is announced already is so many seconds away at most.
+        If an end is announced already, it comes after `seconds` at the latest.
         """
         copiers = self._membership.copiers
         if self._order is not None:
@@ -67,13 +67,13 @@ class AnnouncedStop:
         return True
 
     def announce_leaving(self, describe: Describe, now: float, seconds: float) -> None:
-        """The same for a member that ends its program itself after so many seconds. The programs may have only begun:
-        then the copy is ordered when all make copies."""
+        """Order a copy for a member that ends its program itself after `seconds`. If the programs have only begun, the
+        order waits until all members make copies."""
         self._leaving = None if self.announce(describe, now, seconds) else (describe, now + seconds)
 
     def retry(self, now: float) -> None:
-        """Order the copy for a leaving member, if all make copies now and it still waits. Not for each heartbeat: it
-        looks at all members."""
+        """Order the copy for a leaving member that still waits, if all members make copies by now. This looks at all
+        members: do not call it for each heartbeat."""
         describe, until = self._leaving or (None, now)
         if describe is not None and now < until:
             self.announce_leaving(describe, now, until - now)
@@ -125,8 +125,8 @@ def next_common_step(trainers: Collection[Peer], now: float, seconds: float) -> 
 
 
 def counter_offset(trainers: Collection[Peer]) -> int:
-    """The difference between the steps of copies and those that programs report: a `fit` counts its own, and a loop of
-    the program's own may count otherwise where it copies."""
+    """The difference between the number of a step in the copies and in the reports of the programs: the two count
+    differently where a program has several `fit`s, or a loop of its own that numbers its copies otherwise."""
     for peer in trainers:
         if peer.progress.fit_start:
             return -peer.progress.fit_start

@@ -214,7 +214,7 @@ class Coordinator:
         if (incident := self._attribution.detect_stall(now)) is not None:
             self._stop_round(incident, now)
         self.skipping = self.backups.skipping(now)
-        # Training has read the skipped batches at the pace of its steps: as long as that has taken, nothing is late.
+        # Programs may skip their input for as long as the training took to read it: until then nothing is late.
         pace = (self.last_incident and self.last_incident.steps_per_second) or math.inf
         allowed = now - self.skipping / pace
         self._check_no_step(allowed)

@@ -39,7 +39,7 @@ class Membership:
         self.job = job
         self.gang = {name: Peer(name) for name in job.gang.members}
         self.evaluators: dict[str, Peer] = {}
-        self.scaled_down: dict[str, Peer] = {}  # members of a larger gang, until they are gone
+        self.scaled_down: dict[str, Peer] = {}  # members that a smaller gang no longer has, until they are gone
         self.set_round_members(list(self.gang.values()))
 
     @property

@@ -95,7 +95,8 @@ def has_storage(trainers: Iterable[Peer]) -> bool:
 
 
 def has_only_resumed_from_copy(peer: Peer) -> bool:
-    """Whether the checkpoint that a member reports is the backup in memory from which its program has resumed."""
+    """Whether the newest checkpoint that a member reports is just the backup in memory from which its program has
+    resumed."""
     resumed = peer.backup is not None and bool(peer.backup.resumed_from)
     return resumed and peer.progress.checkpoint == peer.progress.first_step
 
@@ -157,7 +158,8 @@ class MemoryBackups:
 
     @property
     def _why_off(self) -> str:
-        """Why the job makes no backups any more; "" while it may. The ledger outlives the chief's launcher."""
+        """Why the job makes no backups any more; "" while it may. The reason stands in the ledger, which outlives the
+        chief's launcher."""
         differed = "a resumed training differed from the undisturbed one" if self._verdict.ledger.violations else ""
         return self._off or differed
 
@@ -202,7 +204,8 @@ class MemoryBackups:
 
     def _judge_violation(self, incident: Incident) -> Incident:
         """The end of a round whose resumed training was found to differ. If the programs ended for that, it is not
-        charged, once a job: they begin again from the storage. One of them may have noticed only another's end."""
+        charged, once a job: they begin again from the storage. The incident may be that of a member that only noticed
+        the end of another one."""
         exception = "" if incident.exit is None else incident.exit.exception
         ended_for_it = exception.partition(":")[0].rpartition(".")[2] == DIFFERS or of_a_lost_peer(exception)
         if not (incident.charged and ended_for_it) or self._verdict.ledger.violations:
@@ -211,7 +214,8 @@ class MemoryBackups:
         return replace(incident, reason=DIFFERS, message=told, charged=False, same="")
 
     def _repeats_the_failure_before(self, incident: Incident) -> bool:
-        """Whether a program ended as one did before, by an exception of its own. Other ends lie between unnoticed."""
+        """Whether a program ended as one did before, by an exception of its own. Failures of other kinds in between do
+        not count."""
         if not incident.charged or incident.exit is None or not is_fault_of_program(incident.exit):
             return False
         before, self._failure = self._failure, failure_of(incident.exit)

@@ -21,8 +21,8 @@ class Hello:
     incarnation: str = ""  # tells it from other launchers of the same member
     elastic: bool = False  # it accepts a round's members in the start frame
     finished_fit_digest: str = ""  # of the command, if its program keeps the end of `fit` (finished_fit.py)
-    chief_closed_round: int = 0  # the last round whose chief closed its connection, not only fell silent
-    chief_bye_round: int = 0  # the last round whose chief told it that the chief leaves and its program does not run
+    chief_closed_round: int = 0  # the last round whose chief closed the connection to it, instead of falling silent
+    chief_bye_round: int = 0  # the last round whose chief said goodbye: it leaves, and its own program does not run
     host: str = ""  # its address, as the chief's launcher sees it
     copy_port: int | None = None  # where it serves its copies; None: it serves none
 

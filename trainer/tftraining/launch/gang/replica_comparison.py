@@ -19,7 +19,7 @@ from tftraining.launch.gang.replica_values import Comparison, ReplicaName, Repli
 MOST_STEPS = 64  # of copies that not all members have reported
 MOST_ASKED = 16
 AGAIN_SECONDS = 60.0  # between two looks at replicas that differ in their last bits
-PATIENCE = 4  # unequal copies behind the summarized one: then the order has not reached all members in time
+PATIENCE = 4  # after so many later copies that are unequal, the order has not reached all members in time
 
 
 @dataclass

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 MOST_DIGESTS, MOST_REPLICAS, MOST_CELLS = 32, 64, 4096
 LONGEST_NAMES, LONGEST_NAME = 1 << 20, 80
 MOST_NAMES = 3  # of variables and replicas in a message
-LARGEST_STEP = 2**52
 _CELL = struct.Struct("<ff")
 Cells = Sequence[tuple[float, float]]  # the sum of each cell, and how far another one may lie from it
 ReplicaName = tuple[str, int]  # a member, and the number of its replica
-Groups = Mapping[str, Sequence[ReplicaName]]  # by the digest of their copies
+Groups = Mapping[str, Sequence[ReplicaName]]  # members and numbers of replicas, by the digest of their copies
 
 
 @dataclass(frozen=True)

@@ -128,7 +128,7 @@ class Rounds:
 
     def _is_cold(self, peer: Peer) -> bool:
         """Whether this member is optional and has a new launcher that is not prepared yet: the round would wait for it.
-        It joins once it is prepared (see `newcomers`)."""
+        It joins once it is prepared (see `find_newcomers`)."""
         is_new = bool(self._incarnations) and self._incarnations.get(peer.name) != peer.hello.incarnation
         return is_new and peer.prepared_at is None and self._is_optional(peer)
 
@@ -158,7 +158,8 @@ class Rounds:
     # The present round.
 
     def begin(self, members: list[Peer], now: float) -> bool:
-        """Begin the next round; whether its launchers were all in the last one, or the last one's are all in it.
+        """Begin the next round. Returns whether no launcher was replaced: all of this round were in the last one, or
+        all of the last one are in this one.
 
         Its number exceeds those of all copies: launchers that have all been replaced may have copies from storage.
         """
@@ -242,7 +243,7 @@ class Rounds:
         return progressed
 
     def _find_reached(self) -> Reached:
-        """How far the members of this round have come. A checkpoint that is the restored backup in memory is none."""
+        """How far the members of this round have come. The restored backup in memory does not count as a checkpoint."""
         trainers = self._membership.trainers
         epochs = [peer.progress.epoch for peer in trainers]
         saved = [peer.progress.checkpoint for peer in trainers if not has_only_resumed_from_copy(peer)]

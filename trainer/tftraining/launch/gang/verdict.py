@@ -93,7 +93,8 @@ class Verdict:
     def takes_new_pods(self, incident: Incident, has_stepped: bool) -> bool:
         """Whether a member's program no longer starts in its container. That member leaves for a new pod, and so do
         those that have made no step in theirs: a start that another one has ended may have spoilt them, and replaced
-        one by one they would spoil each other's pods for ever. A failure that counts for the job is no container's."""
+        one by one they would spoil each other's pods for ever. A failure that is counted for the job is not the fault
+        of the container."""
         counts = bool(incident.same) and self._membership.policy.same_failure_limit > 0
         repeats = counts and not has_stepped
         return not repeats and any(peer.is_spoilt for peer in self._membership.members)

@@ -41,7 +41,8 @@ def owns(call: Owner, owner: Owner) -> bool:
 
 
 def is_of_another(call: Owner, owner: Owner) -> bool:
-    """Whether the backup of this owner is known to be another call's. Within one start Keras does as it does."""
+    """Whether another call of `fit`, in an earlier start, is known to have made the backup of this owner. Within one
+    start Keras resumes from whatever backup there is."""
     same_program = owner[:2] == call[:2] and owner.start != call.start
     return same_program and "" not in (owner.call, call.call) and owner.call != call.call
 
@@ -62,7 +63,7 @@ def claim(backup: str, call: Owner, list_file: str, *, trains: bool) -> bool:
 
 
 def token(backup: str) -> int:
-    """A number for a sum that tells whose backup it is; 1 if that is unknown."""
+    """A number that tells whose backup it is, small enough for a sum over the members; 1 if that is unknown."""
     owner = owner_of(backup)
     return 2 + int(call_site.digest(owner)[:5], 16) if owner.uid else 1
 

@@ -42,7 +42,7 @@ def _extend(reports: Callable[[], bool], module: Any) -> None:
         return
     cls = module.Checkpoint
     write, read = cls._write, cls.read
-    used: list[Any] = []  # what of both was called
+    used: list[Any] = []  # not empty once `write` or `read` was called
 
     @functools.wraps(write)
     def _write(self: Any, file_prefix: Any, options: Any = None) -> Any:

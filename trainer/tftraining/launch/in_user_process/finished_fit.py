@@ -96,7 +96,8 @@ class Keeper:
         return fit
 
     def _decide(self, callbacks: Any, backup: KerasBackup) -> tuple[Call, int]:
-        """The call, and a token of the backup if it was moved. Never raises: the others wait for the chief's sum."""
+        """The call, and a number that tells whose backup is there now, if one was moved (`backup_owner.token`). Never
+        raises: the others wait for the chief's sum."""
         try:
             call = self._identify(callbacks, backup)
             call.found = self._find_copy(backup, call)
@@ -155,7 +156,7 @@ class Keeper:
         return bool(mark) and not repeated
 
     def about(self, call: Call) -> dict[str, Any]:
-        """What a mark tells of the call."""
+        """The part of a mark that identifies the call."""
         version = call.owner.version
         return {"uid": self.uid, "identity": call.identity, "functions": call.functions, "version": version}
 
@@ -174,8 +175,8 @@ class Fit:
         self._callbacks = callbacks
         self._backup = backup
         self._call = call
-        self._variables: set[int] = set()  # the identities of those that the program has made before
-        self._trainable: list[int] = []  # and of those that are trained
+        self._variables: set[int] = set()  # by identity, what the program had made before this `fit`
+        self._trainable: list[int] = []  # by identity, what is trained
         self._anew: list[str] = []  # the callbacks whose state is not kept
         self._states = CallbackStates(callbacks, self._anew.append)
         self._drawn = of_program()

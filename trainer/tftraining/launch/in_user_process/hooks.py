@@ -35,7 +35,7 @@ def install() -> None:
     global _environment  # noqa: PLW0603  # one process
     if legacy_keras.apply(os.environ):
         sys.stderr.write(legacy_keras.APPLIED + "\n")
-    _environment = dict(os.environ)  # with legacy.apply's change, which a fork of the warm interpreter already has
+    _environment = dict(os.environ)  # after legacy_keras.apply: a fork begins like that, too
     import_fallback.install(PACKAGE)
     atexit.register(_finish)  # before any handler of the program, and so called behind them
     if path := os.environ.get(PROGRESS):

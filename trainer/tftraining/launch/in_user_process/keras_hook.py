@@ -29,7 +29,7 @@ MODULES = frozenset(
     }
 )
 BACKUP, BACKUP_METHOD = "BackupAndRestore", "_backup"
-# What progress, finished fits and backups in memory have in common. Their wrappers take the same parameters.
+# The methods that progress, finished fits and backups in memory all wrap, with their parameters.
 CALLBACKS = Surface(
     "neither progress nor backups in memory nor finished fits of Keras",
     tuple(
@@ -41,7 +41,7 @@ CALLBACKS = Surface(
         )
     ),
 )
-# What counts the steps of a `fit` of Keras 2, and saves its backups. Keras 3 counts no steps.
+# The counter of the steps of a `fit` of Keras 2, and the method that saves its backups. Keras 3 counts no steps.
 COUNTERS = Surface(
     "no progress of Keras",
     (

@@ -61,8 +61,8 @@ class ModuleSearch:
         self._front, self._hooks = _front(), list(sys.path_hooks)
 
     def change(self, pending: Collection[str]) -> str:
-        """What the program has changed since `watch`, so that an import of TensorFlow would be another one; "" if it
-        would be the same. `pending` are the withheld modules that it has not got yet."""
+        """What the program has changed since `watch`, so that an import of TensorFlow would find other modules; "" if
+        it would find the same. `pending` are the withheld modules that it has not got yet."""
         if _front() != self._front:
             return "sys.meta_path"
         if sys.path_hooks != self._hooks:
@@ -128,7 +128,8 @@ def _stamp(path: str | None) -> tuple[int, ...]:
 
 
 def _state() -> tuple[object, ...]:
-    """What must have changed before a search finds something else: sys.path, or one of its directories."""
+    """What a search depends on: sys.path, and the time of each of its directories. While it stays, a search finds the
+    same."""
     return tuple((each, *_stamp(each)) for each in sys.path if isinstance(each, str))
 
 

@@ -86,7 +86,7 @@ class PrivateFiles:
 
 
 def _place(tf_config: str) -> tuple[bool, bool]:
-    """Whether this is the chief, and whether all members are on this machine."""
+    """Whether this member is the chief, and whether all members run on this machine."""
     config = json.loads(tf_config)
     role = "chief" if config["cluster"].get("chief") else "worker"
     addresses = [each for role in config["cluster"].values() for each in role]

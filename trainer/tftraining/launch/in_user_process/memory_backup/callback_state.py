@@ -102,7 +102,7 @@ class CallbackStates:
         return None
 
     def end_states(self) -> list[Any]:
-        """The state of each callback behind `fit`; None of one that begins anew, or that needs none."""
+        """The state of each callback after `fit`; None for one that begins anew, and for one that has no state then."""
         return [None if each.kind in _AT_END else self._guarded(each, each.state) for each in self._states]
 
     def write_arrays(self, path: str) -> None:

@@ -23,7 +23,7 @@ from .replica_digest import ReplicaDigests, Variables
 from .settings import SOURCE, CopySettings
 from .variable_values import Unsupported
 
-_OFF = interval.LARGEST + 1  # the vote against any further copy
+_OFF = interval.LARGEST + 1  # the vote of a member that can make no further copy
 FETCH_SECONDS = 660.0  # for the launcher to fetch the copy from another member: it gives up earlier
 _awaited: set[tuple[str, int, int]] = set()  # the copies for which this process has waited
 
@@ -34,7 +34,7 @@ class CopiedState(Protocol):
     size: int
 
     def complete(self) -> None:
-        """The training has created all that it needs: measure `size` anew."""
+        """Called when the training has created all its variables: measures `size` anew."""
 
     def grown(self) -> bool:
         """Whether there are other values than when `size` was measured."""
@@ -168,7 +168,7 @@ class Copier:
             return None
         same = found is not None and found.head.get("workers") == self._members
         self._own, self._all_own = own, same and round(told[4]) == self._members
-        self.schedule.exponent = round(told[3] / told[1])  # one member or all of them have told it
+        self.schedule.exponent = round(told[3] / told[1])  # members that tell one tell the same
         return round(told[2] / told[1])
 
     def _has_made(self, found: copy_file.Copy) -> bool:
@@ -184,7 +184,8 @@ class Copier:
         return os.path.basename(self._settings.directory)
 
     def take(self, found: copy_file.Copy) -> None:
-        """Restore the copy. Its errors end the program: the state is half restored, and the others have theirs."""
+        """Restore the copy. An error ends the program: its state is half restored, while the other members have
+        restored theirs."""
         assert self._state is not None
         begin = time.monotonic()
         self._state.restore_from(self._state.views(found.state, 0), self._own, self._all_own)
@@ -215,7 +216,8 @@ class Copier:
     def due(self, before: int, after: int) -> bool:
         """Whether a copy is due after the step `after`, when the one before the last batch was `before`.
 
-        The first call behind the first epoch or 200 steps is a collective: the need of memory is known then.
+        The first call after the first epoch, or after 200 steps, is a collective: by then the members know how much
+        memory the training needs, and agree whether there is enough for copies.
         """
         if self.schedule.waits(after):
             return False
@@ -224,8 +226,9 @@ class Copier:
         return self.agreed and self.schedule.is_due(before, after)
 
     def due_with_backup(self, step: int, steps: int) -> bool:
-        """Whether a copy is due where an epoch of so many steps ends, and the storage gets a backup. There are no more
-        copies with it than without, because those near to it are left out. Once it is a collective, as `due`."""
+        """Whether a copy is due where an epoch of so many steps ends, and the storage gets a backup. The copies near to
+        this one are left out, so there are no more copies than otherwise. The first of all calls of `due` and of this
+        method is a collective."""
         if not self._judged:
             self._judge_together()
         return self.agreed and steps >= 1 << self.schedule.exponent and not self.schedule.is_soon(step)
@@ -307,7 +310,7 @@ class Copier:
         else:
             self.report.tell(on=False, reason=f"the loss of step {step} is {loss}: the copies before it are kept")
         self.schedule.turns += 1
-        if finite and not self._new_file:  # its pages cost more, once
+        if finite and not self._new_file:  # the first write to each page of a file takes longer
             self.schedule.measured.blocked(time.monotonic() - begin)
         if interval.votes_after(self.schedule.turns, self.schedule.exponent):
             self._vote()
@@ -419,7 +422,7 @@ class Copier:
         """Gather what each member has of its own; whether a copy made now has what a member without one needs."""
         if self.schedule.last == step or self._state is None or not self._state.gathers():
             return True
-        if self._judged:  # by all members, so all of them have what they sum up
+        if self._judged:  # by all members together: the variables to sum up exist in each
             self._state.gather(self._totals)
         return self._judged or self._members == 1
 

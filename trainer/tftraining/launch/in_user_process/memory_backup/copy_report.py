@@ -10,8 +10,8 @@ from typing import Any
 from .input_kind import STORAGE
 
 NAME = "report.json"
-# Of which copies a report has digests: the newest ones, and the newest at each power of two. Heartbeats of members come
-# at different times, with any number of copies between them, and must have a step in common.
+# A report has digests of the newest copies, and of the newest one at each power of two. Members send their heartbeats
+# at different times and may have made any number of copies between them: so their reports still have a step in common.
 NEWEST, POWERS = 4, 16
 # What a restart of a `fit` without copies does not restore: BackupAndRestore saves the variables alone.
 NOT_STORED = ("callbacks", "random numbers", "the input, if it is shuffled or of unknown size")

@@ -40,11 +40,12 @@ class CopyRequest:
         return int(STEP.unpack(told)[0]) if told else 0
 
     def is_for(self, before: int, after: int) -> bool:
-        """Whether it is for one of the steps after `before` up to `after`: one that has passed is not made up for."""
+        """Whether the launcher asks for a copy at one of the steps after `before` up to `after`. A step that has passed
+        before is not made up for."""
         return before < self.step() <= after
 
     def hold(self, seconds: float = HOLD_SECONDS) -> None:
-        """Wait until it is taken back. The launcher stops the program meanwhile."""
+        """Wait until the launcher takes the request back. Usually it stops the program before that."""
         end = time.monotonic() + seconds
         while self.step() and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)

@@ -78,7 +78,7 @@ class Session:
             settings, backup.workers, sums_over(strategy, backup.workers), totals_over(strategy, backup.workers), log
         )
         self.copier.not_stored = NOT_STORED
-        self.copier.report.tell()  # no longer what an earlier program has told
+        self.copier.report.tell()  # replaces the report of an earlier program
         self._replicas = int(strategy.num_replicas_in_sync)
         self._epoch = self._batch = self._step = 0
         self._first = 0  # the batch with which the present epoch begins or resumes
@@ -210,8 +210,9 @@ class Session:
         return None, nowhere
 
     def _readers_since(self, head: Mapping[str, Any]) -> int | None:
-        """How many iterators of the input the program had made before this `fit` in the process of the copy and not in
-        this one, which restores the end of an earlier `fit` that read it; None if no such number makes up for it."""
+        """How many iterators of the input are missing in this process. The process that made the copy had read the
+        input in an earlier `fit`, whose end this process restores without reading. None if no number of iterators makes
+        up for it."""
         then, now = list(head.get("readers") or ()), list(self._readers)
         if then in ([], now):
             return 0
@@ -251,8 +252,8 @@ class Session:
         return resume_at(place, then, now, anew=self._fit.anew)
 
     def _stored(self, behind: int) -> tuple[int, int]:
-        """The step of the newest backup in the storage, if it is `behind` that of the copy, and the number of times it
-        was saved; -1 and 0 for none."""
+        """The step of the newest backup in the storage, if it is later than `behind`, the step of the copy; and how
+        many backups were saved. -1 and 0 for none."""
         latest, step = "", -1
         try:
             if latest := self._fit.latest():
@@ -262,8 +263,9 @@ class Session:
         return step, self._fit.number_of(latest)
 
     def _exact(self, backup: str, behind: int) -> int:
-        """The step of a backup beside which that is stored with which the training goes on as the undisturbed one. -1
-        without it: then an older copy in memory is better; and of one that is not newer, which need not be read."""
+        """The step of a backup, if this process has stored beside it what the training needs to go on exactly as
+        undisturbed (stored_state.py). -1 if not, because then an older copy in memory is better; -1 too if the backup
+        is not newer than step `behind`, because then nobody needs it."""
         head = stored_state.head_of(backup)
         if head is None or head.get("identity") != self.copier.identity:
             return -1
@@ -301,7 +303,7 @@ class Session:
         self._tell_step()
 
     _drawn = 0  # what the program had drawn before the training
-    _only_counts = False  # there are no copies, and the later `fit` that has one goes on with the same train function
+    _only_counts = False  # no copies, but a later `fit` resumes from one, with the same train function
 
     def _count_random_numbers(self) -> None:
         spec = getattr(self._fit.dataset, "element_spec", "")
@@ -339,7 +341,7 @@ class Session:
     _has_chosen = False
     _place_in_input = (0, 0)
     _differs = ""  # why the input is another than that of the copy
-    _rest = ""  # what of the training it concerns, and how
+    _rest = ""  # the end of the line that says so: what becomes of the rest of the training
 
     def _take_stored(self) -> None:
         """Where Keras has restored a backup: take what was stored with it. Two collectives, of all members."""
@@ -650,7 +652,8 @@ class Session:
         return self._kind.at == EPOCH and not self._settings.required and can_skip(self._fit.dataset)
 
     def _goes_inside(self) -> bool:
-        """Whether copies are made inside this epoch, because it first began long ago. Now and then a collective."""
+        """Whether copies are made inside this epoch, because it first began long ago. All members call this after the
+        same batches: it is a collective where they look at the clock."""
         if self._inside or not self._may_go_inside():
             return self._inside
         if self._look_at is None:
@@ -660,7 +663,8 @@ class Session:
         return self._inside
 
     def _look_at_clock(self) -> None:
-        """Agree whether the epoch is old enough, or in how many batches it may be: as the chief's clock says."""
+        """Agree, by the chief's clock, whether the epoch is old enough for copies inside it, or after how many batches
+        to look again."""
         made = max(1, self._batch - self._first)
         left = min(PATIENCE_SECONDS, self._began + PATIENCE_SECONDS - time.time())
         pace = max(1e-6, (time.monotonic() - self._began_here) / made)

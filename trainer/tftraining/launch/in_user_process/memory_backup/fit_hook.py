@@ -83,8 +83,8 @@ TRAINING = Surface(
 # The last `fit` that has begun, until it ends. Not held here: it holds the model and the iterator, and it may end by an
 # exception, of which nobody tells.
 _begun: weakref.ref[Session] | None = None
-_unread: weakref.ref[LegacyFit] | None = None  # that of the last `fit` of tf_keras, until it reads its input
-_unknown = ""  # what of the input of this Keras is not as declared
+_unread: weakref.ref[LegacyFit] | None = None  # the last one of tf_keras, until it reads its input
+_unknown = ""  # how the input of this Keras differs from what SURFACE declares
 _inside: list[Any] = []  # the CallbackLists whose callbacks run: a `fit` that begins meanwhile is inside another one
 _handlers: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()  # the newest DataHandler of each model
 
@@ -183,14 +183,14 @@ def _refuse(settings: CopySettings, why: str) -> None:
 
 
 def _begin(settings: CopySettings, callbacks: Any) -> Session | None:
-    """The session of a `fit` that is about to begin; None without copies, which is told."""
+    """The session of a `fit` that is about to begin; None if it makes no copies, of which the user is told."""
     global _begun, _unread  # noqa: PLW0603  # one process, one training at a time
     if _inside or ((present := _present()) is not None and present.runs_elsewhere()):
-        return None  # the copies are those of the other `fit`
+        return None  # this `fit` runs inside another one, which makes the copies
     _begun = None
     try:
         known = _handlers.pop(callbacks.model, None)  # that of an earlier `fit` is no longer there
-        if _unknown and type(callbacks).__module__ != _KERAS_3:  # the line of HANDLERS has said so
+        if _unknown and type(callbacks).__module__ != _KERAS_3:  # HANDLERS has told the user
             _report_refusal(settings, _unknown)
             return None
         fit, why = _fit_of(callbacks, known() if known is not None else None)

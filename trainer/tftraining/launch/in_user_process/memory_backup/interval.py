@@ -1,8 +1,9 @@
-"""Decides how many steps lie between two backups in memory: as few as keep the time that they block below a share, but
-where copies are cheap no fewer than lose the least time to copies and failures together.
+"""Decides how many steps lie between two backups in memory. Copies may block the training for a share of its time at
+most. Where they are so cheap that this share would allow many, the interval is the one with the least loss: the time
+for copies and the steps that failures repeat, together.
 
 Pure; times come in. Intervals are powers of two, so the steps of a longer interval are steps of a shorter one. All
-members must use the same interval at the same step, so it changes only by a vote of all (fit_hook.py).
+members must use the same interval at the same step, so it changes only by a vote of all (copier.py).
 """
 
 from __future__ import annotations
@@ -75,9 +76,9 @@ class Schedule:
     def __init__(self) -> None:
         self.exponent = FIRST
         self.measured = Measured()
-        self.turns = 0  # copies, and those that were left out because of the loss
+        self.turns = 0  # copies that were due, also those left out because the loss was no finite number
         self.last = 0  # the step of the last copy that was due, at first the one behind which this process began
-        self._wait_until = 0  # the step, if no epoch ends before
+        self._wait_until = 0  # no copies before this step, unless an epoch ends earlier
 
     def begin(self, step: int, wait: int) -> None:
         """Begin to train behind this step, with no copy in the first epoch or `wait` steps."""

@@ -246,11 +246,11 @@ class Keras3Fit:
         return int(head["step"])
 
     def number_of(self, backup: str) -> int:
-        """Each backup replaces the one before."""
+        """Always 0: each backup replaces the one before."""
         return 0
 
     def go_on_behind(self, number: int) -> None:
-        """There is one backup."""
+        """Nothing to do: each backup replaces the one before."""
 
     def restore_again(self) -> None:
         """Restore the newest backup once more."""
@@ -261,7 +261,7 @@ class Keras3Fit:
         return KeptVariables(self._model, beside=True)
 
     def save(self, own: Callable[[], None], keep: Callable[[str], None] | None) -> None:
-        """What is kept comes behind the backup: it names the very file."""
+        """Save the backup first, then `keep`, which names the file of the backup."""
         own()
         if keep is not None and (latest := self.latest()):
             keep(latest)

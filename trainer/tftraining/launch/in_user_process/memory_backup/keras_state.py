@@ -99,8 +99,9 @@ class FitState:
         return VariableValues(plain, self._strategy).is_finite()
 
     def gathers(self) -> bool:
-        """Whether members have values of their own, beside the sums of Keras' own metrics: a collective costs many
-        times what a copy does, and with a new pod those of the epoch begin anew, which is told."""
+        """Whether members have values of their own, the sums of Keras' own metrics aside. Those are not gathered,
+        because a collective costs many times what a copy does: behind a new pod the sums of the epoch begin anew, and
+        the user is told."""
         return self._apart.size > 0 or any(part.has_sums for part in (self._values, *self._late[:1]))
 
     def gather(self, totals: Totals) -> None:
@@ -231,7 +232,7 @@ class FitState:
         return any(each.local_sums() for each in (self._values, *self._late))
 
     def forget_restored(self) -> None:
-        """Nothing of the restored copy is used any more."""
+        """Let go of the restored copy, which nobody uses any more."""
         self._restored = None
 
     def _collect(self) -> list[Any]:

@@ -142,7 +142,8 @@ class LegacyFit:
         return int(number[1]) if number else 0
 
     def go_on_behind(self, number: int) -> None:
-        """Or the next backup would overwrite the newest one, and with it the only one."""
+        """Count on from that number: otherwise the next backup would overwrite the newest one, which is the only
+        one."""
         if number and self._saved is not None:
             self._saved.read_checkpoint_manager.checkpoint.save_counter.assign(number)
 

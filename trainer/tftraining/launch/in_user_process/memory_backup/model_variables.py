@@ -39,7 +39,7 @@ def all_of(model: Any) -> list[Any]:
 
 
 def made_by_program(model: Any) -> list[Any]:
-    """All that the model tracks but for the variables of optimizers and metrics, which these create by themselves."""
+    """All variables that the model tracks, without those that optimizers and metrics create by themselves."""
     tracked = sys.modules["tensorflow"].train.TrackableView(model).descendants()
     # Of the class: an attribute of a variable of a strategy may be read from its value, by a collective.
     makers = [each for each in tracked[1:] if any(hasattr(type(each), name) for name in _OF_MAKERS)]

@@ -31,7 +31,7 @@ PAIRS = {
     "random_standard_normal": "stateless_random_normal_v2",
     "truncated_normal": "stateless_truncated_normal_v2",
 }
-# Operations that are not replaced: their numbers begin anew at a restart, which is told.
+# Operations that are not replaced: at a restart their numbers begin anew, and the user is told.
 OTHERS = ("random_uniform_int", "random_shuffle", "multinomial", "random_gamma", "random_poisson_v2")
 SURFACE = Surface(
     "random numbers such as those of Dropout begin anew at a restart",
@@ -82,8 +82,8 @@ class RandomNumbers:
         self._function: weakref.ref[Any] | None = None  # the train function that has the counters
         self._input = ""
         self._resumes = self._restored = False
-        self._uncounted = ""  # why operations of the step may not be counted
-        self.begins_anew = self.why = ""  # an operation of the training whose numbers do
+        self._uncounted = ""  # why the random operations of this step cannot be counted
+        self.begins_anew = self.why = ""  # an operation of the training whose numbers begin anew at a restart
 
     def begin(self, function: Any = None, element_spec: object = "", *, counts: bool = True) -> None:
         """Count from now on, in this train function and for an input of this kind, which has a trace of its own.

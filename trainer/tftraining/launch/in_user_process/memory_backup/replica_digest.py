@@ -22,7 +22,7 @@ from typing import Any
 from .variable_values import LAYERS, is_of, plain
 
 COLUMNS = 509  # of 8 bytes: a prime, or rows of a matrix could change places unnoticed
-CELLS = 1024  # in all replicas of a member; up to twice as many, as each variable has one of its own
+CELLS = 1024  # in all replicas of a member; up to twice as many, because each variable begins a new piece
 # Of the norm of a cell; by the type, for what differs from 1 in 1,000. Rounding errors of so many steps lie below it.
 TOLERANCE, COARSE = 1e-3, {"float16": 0.06, "bfloat16": 0.5}
 NOTHING = 1e-30  # a value below it is as good as 0: processors treat such numbers differently

@@ -38,7 +38,7 @@ class Used:
 
 
 def objection(need: int, limits: Limits, used: Used, *, resumed: bool = False) -> str:
-    """Why `need` bytes of copies may not be taken. After a restore (`resumed`) the peak has had copies in it."""
+    """Why `need` bytes of copies may not be taken. After a restore (`resumed`) the peak includes copies."""
     if limits.memory is None and limits.size is None:
         return NO_LIMIT
     if limits.size is not None and need > limits.size:
@@ -75,8 +75,8 @@ def measure(limit: int | None, root: str = "/", pid: int = 0) -> Used:
 
 
 def measure_now(limit: int | None, root: str = "/") -> Used:
-    """The same, as often as it is wanted: without the peak. Without a cgroup of its own, of this process alone: to look
-    at all processes takes milliseconds."""
+    """What is in use now, without the peak, cheap enough to ask often. Without a cgroup of the container's own it
+    counts this process alone, because looking at all processes takes milliseconds."""
     group = _own_group(root, limit)
     now = group[1] if group is not None else _resident(_numbers(os.path.join(root, "proc/self/status")))
     return Used(0, now, *_machine(root))
