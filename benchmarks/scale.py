@@ -76,7 +76,6 @@ class Sample:
         self.waiting = _value(page, "tftraining_queue_depth")
         self.reconciled = _value(page, "tftraining_reconciled_jobs")
         self.waits = {float(le): float(count) for le, count in BUCKET.findall(page)}
-        self.lag = _value(page, "tftraining_event_loop_lag_seconds_sum")
 
     def since(self, before: "Sample") -> dict[str, Any]:
         """What the operator has done between the two samples."""

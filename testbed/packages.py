@@ -25,16 +25,6 @@ PACKAGES = {
     "pkill": "procps",
     "runc": "runc",
 }
-# Called without being asked for: what the README asks for, and what is part of each Debian.
-ASSUMED = frozenset(
-    {
-        *("go", "make", "python3", "python3.11"),
-        *("apt-config", "apt-get"),
-        *("bash", "dirname", "env", "expand", "grep", "id", "mkdir", "mktemp", "rm", "rmdir", "sed", "sh", "sleep"),
-        *("tar", "touch"),
-        *("flock", "mount", "pivot_root", "prlimit", "setpriv", "setsid", "umount", "unshare"),  # util-linux and mount
-    }
-)
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 

@@ -17,7 +17,6 @@ KINDS = (STEP, ANEW, EPOCH, STORAGE)  # the best one first
 BATCH = 8
 FOLDS = 3
 PARTS = {"two-fits": 2, "one-line": 2, "folds": FOLDS}  # calls of `fit`; of other shapes 1
-POINTS = ("batch", "epoch_begin", "epoch_end", "validation", "save")
 JUST_PROGRAM, POD, DRAIN = "program", "pod", "drain"
 
 

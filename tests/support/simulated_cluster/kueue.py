@@ -11,7 +11,7 @@ from tftraining_api.model.names import QUEUE_GROUP
 from tftraining_api.model.spec import Manifest
 
 FINALIZER = "kueue.x-k8s.io/managed"
-TOTAL, RETRIABLE = "kueue.x-k8s.io/pod-group-total-count", "kueue.x-k8s.io/retriable-in-group"
+TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 GATED = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
 
 

@@ -1,10 +1,9 @@
-"""The glossary of docs/concepts.md holds for the code: its names exist, and a name means one thing."""
+"""The glossary of docs/concepts.md holds for the code: its names exist, and a term has no other name."""
 
 import ast
 import importlib
 import inspect
 import re
-from collections import Counter
 from functools import cache, reduce
 from importlib.util import find_spec
 from types import ModuleType
@@ -18,13 +17,6 @@ ROWS = re.findall(
     r"^\| ([\w -]+?) \| [^|]+ \| `([\w.]+)` \|([^|]*)\|$", PAGE.partition("\n## Glossary\n")[2], re.MULTILINE
 )
 PACKAGES = ("api/tftraining_api", "operator/tftraining_operator", "trainer/tftraining", "client/tftraining_client")
-# Classes of one name: the operator's and the launchers' view of an incident, the operator's and the client's views, and
-# those of modules that have nothing to do with each other.
-TWINS = {
-    "Incident",
-    *("Event", "History", "Job", "Pod", "Problem", "RestartMark", "Snapshot"),
-    *("Cleanup", "CutError", "Defaults", "Entry", "Order", "Output", "Part", "Peer", "Result"),
-}
 
 
 @cache
@@ -73,8 +65,3 @@ def split(name: str) -> tuple[ModuleType, list[str]]:
 def test_a_term_is_where_the_page_says(term: str, name: str) -> None:
     module, (*owners, last) = split(name)
     assert has(reduce(getattr, owners, module), last), term
-
-
-def test_no_two_classes_have_one_name() -> None:
-    count = Counter(node.name for node in nodes() if isinstance(node, ast.ClassDef) and not node.name.startswith("_"))
-    assert {name for name, number in count.items() if number > 1} == TWINS
