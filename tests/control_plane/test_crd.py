@@ -114,6 +114,16 @@ def test_defaults(control_plane: ControlPlane) -> None:
             },
             id="PodGroup of scheduler-plugins",
         ),
+        pytest.param({"spec.runPolicy.scheduling": {"gang": "Native"}}, id="gang"),
+        pytest.param(
+            {"spec.runPolicy.scheduling": {"gang": "Native"}, "spec.template.spec.schedulerName": "default-scheduler"},
+            id="gang, and its scheduler by name",
+        ),
+        pytest.param(
+            {"spec.runPolicy.scheduling": {"gang": "Native"}, "spec.template.spec.schedulerName": None},
+            id="gang, and the scheduler null",
+        ),
+        pytest.param({"spec.template.spec.schedulerName": None}, id="the scheduler null"),
         pytest.param({"spec.template.spec.whatIsNewNextYear": {"a": 1}}, id="pod field that the schema does not know"),
     ],
 )

@@ -14,6 +14,7 @@ import pytest
 from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
+from tests.support.control_plane.manifests import template
 from tests.support.control_plane.operator_process import OPERATOR_PODS, PROMETHEUS, OperatorProcess
 
 DEFINITIONS = Path(__file__).parent / "schedulers"
@@ -128,6 +129,24 @@ def test_a_group_waits_for_its_scheduler_goes_with_the_job_and_is_made_anew(new_
         job.succeed_pod("job-worker-0")
         job.wait_for("Succeeded")
         wait_until(lambda: not of(job, f"{api}/podgroups"), "the group is gone")
+
+
+def test_a_gang_waits_for_a_cluster_whose_own_scheduler_places_gangs(new_job: NewJob) -> None:
+    # No API server of this tier has the feature gate; tests/kwok/test_native_gangs.py has one.
+    job = new_job(spec__runPolicy={"scheduling": {"gang": "Native"}, "startDeadlineSeconds": 8})
+    status = job.wait_for("Starting", reason="CreationRefused")
+    assert "the cluster has no PodGroup of scheduling.k8s.io/v1beta1: Kubernetes 1.37 or later" in status["message"]
+    status = job.wait_for("Failed", reason="StartDeadlineExceeded")
+    assert "feature gate GenericWorkload" in status["message"] and job.pods() == {}
+
+
+def test_an_api_server_without_the_gate_drops_the_group_of_a_pod_as_the_operator_expects(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    group = {"schedulingGroup": {"podGroupName": "g"}}
+    body = {"metadata": {"name": "a"}, "spec": {**template()["spec"], **group}}
+    answer = control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", body)
+    assert "containers" in answer["spec"] and "schedulingGroup" not in answer["spec"]
 
 
 def test_the_group_grows_with_the_gang_and_loses_what_is_taken_out(

@@ -4,12 +4,14 @@ import copy
 import itertools
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from testbed.shell import LabError
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_launcher
 from tests.support.control_plane.installation import DEFINITION, operator_kubeconfig, put_definition
@@ -162,6 +164,56 @@ def test_the_defaults_of_a_newer_definition_replace_no_pod(
         operator.start()
         time.sleep(3)
         assert (job.status(), job.pods()) == (status, before)
+
+
+def test_a_definition_that_knows_gangs_and_their_schedulers_replaces_no_pod(
+    new_job: NewJob, operator: OperatorProcess, control_plane: ControlPlane
+) -> None:
+    own: dict[str, Any] = control_plane.request("GET", DEFINITION)["spec"]
+    with older_definition(control_plane, own):
+        wait_until(lambda: knows_gangs(new_job) is False, "the older definition is served")
+        jobs = [new_job(name, spec__template__spec__schedulerName=it) for name, it in (("a", "mine"), ("b", None))]
+        for job in jobs:
+            job.run()
+        time.sleep(1.5)
+        operator.kill()
+        before = everything(jobs[0])
+    wait_until(lambda: knows_gangs(new_job), "the newer definition is served")
+    operator.start()
+    time.sleep(3)
+    assert everything(jobs[0]) == before
+    for job in jobs:
+        job.succeed_pod(f"{job.name}-worker-0")
+        job.wait_for("Succeeded")
+
+
+@contextmanager
+def older_definition(plane: ControlPlane, own: dict[str, Any]) -> Iterator[None]:
+    """The definition knows no gangs, and no schedulers of templates, in the `with` block."""
+    older = copy.deepcopy(own)
+    spec = older["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    spec["x-kubernetes-validations"] = [
+        each for each in spec["x-kubernetes-validations"] if ".gang" not in each["rule"]
+    ]
+    scheduling = spec["properties"]["runPolicy"]["properties"]["scheduling"]
+    del scheduling["properties"]["gang"], scheduling["x-kubernetes-validations"]
+    roles = spec["properties"]["replicaSpecs"]["properties"].values()
+    for template in (spec["properties"]["template"], *(role["properties"]["template"] for role in roles)):
+        del template["properties"]["spec"]["properties"]["schedulerName"]
+    put_definition(plane, older)
+    try:
+        yield
+    finally:
+        put_definition(plane, own)
+
+
+def knows_gangs(new_job: NewJob) -> bool:
+    """Whether the API server refuses a gang of an unknown kind, where an older definition drops the field."""
+    try:
+        new_job("unknown", spec__runPolicy={"suspend": True, "scheduling": {"gang": "Unknown"}}).delete()
+    except LabError:
+        return True
+    return False
 
 
 @pytest.mark.slow_fault

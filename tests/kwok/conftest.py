@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import ClassVar
 
 import pytest
 
@@ -12,14 +13,17 @@ from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.kwok import coscheduling, kueue
 from tests.support.kwok.jobs import NewJob, SimulatedJob
 from tests.support.kwok.nodes import Node
-from tests.support.kwok.simulation import Simulation
+from tests.support.kwok.simulation import NATIVE_GANGS, Simulation
 from tests.support.needed import skip_unless_in_ci
 
+collect_ignore = [] if NATIVE_GANGS else ["test_native_gangs.py"]
 __all__ = ["namespace", "operator", "shared_operator"]
 
 
 class AuditedSimulation(AuditedControlPlane, Simulation):
     """A simulation whose API server writes down the requests of the operator."""
+
+    flags: ClassVar[tuple[str, ...]] = AuditedControlPlane.flags + Simulation.flags
 
 
 @pytest.fixture(scope="session")

@@ -122,8 +122,7 @@ def _pod_spec(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     }
     if scheduling and scheduling.priority_class_name:
         defaults["priorityClassName"] = scheduling.priority_class_name
-    if (scheduler := membership(job, spec, replica).scheduler) is not None:
-        defaults["schedulerName"] = scheduler
+    defaults |= membership(job, spec, replica).spec
     result = {**defaults, **own, "restartPolicy": "Never", "subdomain": job.key.name}
     result["securityContext"] = pod_security(own.get("securityContext") or {})
     containers = [_restricted(each, own) for each in own.get("containers") or ()]

@@ -9,6 +9,7 @@ import msgspec
 
 from tftraining.launch.roles import ROLES
 from tftraining_api.model.names import ANNOTATION_RESTARTED_AT, MANAGER, QUEUE_LABELS, Key
+from tftraining_api.model.native_gang import why_no_native_gang
 from tftraining_api.model.spec import Frozen, JobSpec, Manifest, RunPolicy
 from tftraining_api.model.status import Condition, Status
 from tftraining_api.model.template import check_template
@@ -82,7 +83,8 @@ def parse_job(raw: Manifest) -> Job:
     spec, unreadable = _parse_spec(raw.get("spec", {}))
     status, unknown = _parse_status(raw.get("status") or {})
     key = Key(meta.namespace, meta.name)
-    problem = _problem(key, spec) if spec is not None else None
+    queue = _queue_labels(meta.labels or {})
+    problem = _problem(key, spec, queue) if spec is not None else None
     return Job(
         key=key,
         uid=meta.uid,
@@ -95,7 +97,7 @@ def parse_job(raw: Manifest) -> Job:
         deleting=meta.deletion_timestamp is not None,
         created=meta.creation_timestamp,
         managed_by=_manager(raw.get("spec")),
-        queue_labels=_queue_labels(meta.labels or {}),
+        queue_labels=queue,
         restarted_at=restart_request(meta.annotations),
     )
 
@@ -105,10 +107,10 @@ def restart_request(annotations: dict[str, str] | None) -> str:
     return (annotations or {}).get(ANNOTATION_RESTARTED_AT, "")[:LONGEST_REQUEST]
 
 
-def _problem(key: Key, spec: JobSpec) -> Problem | None:
+def _problem(key: Key, spec: JobSpec, queue: dict[str, str]) -> Problem | None:
     if not spec.trainers:
         return NOBODY_TRAINS
-    why = why_not_settable(key, spec)
+    why = why_no_native_gang(spec, queue) or why_not_settable(key, spec)
     return Problem("InvalidSpec", why) if why else None
 
 

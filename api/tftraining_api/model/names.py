@@ -30,6 +30,8 @@ MANAGER = f"{GROUP}/operator"
 QUEUE_LABELS = ("kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class")
 # The pod label with the name of the pod's group, which is also the name of the group's Workload.
 QUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+# The API of Kubernetes' own PodGroup (runPolicy.scheduling.gang).
+NATIVE_GANG = "scheduling.k8s.io/v1beta1"
 
 CONTAINER = "tensorflow"
 CLEANUP = "cleanup"

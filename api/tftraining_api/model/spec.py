@@ -160,6 +160,7 @@ class Scheduling(Frozen, frozen=True):
 
     pod_group: PodGroup | None = None
     priority_class_name: str | None = None
+    gang: Literal["Native"] | None = None
 
 
 class RunPolicy(Frozen, frozen=True):
@@ -274,6 +275,7 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         later: tuple[object, ...] = (rules, alone) if rules or alone else ()
         later += () if self.min_replicas is None else (self.min_replicas,)
         later += (scheduling.pod_group.api_version,) if scheduling.pod_group else ()
+        later += () if scheduling.gang is None else (scheduling.gang,)
         later += () if backup == _MEMORY_BACKUP else (backup,)
         later += () if self.code is None else (self.code,)
         everything = (*template_hash, scheduling.priority_class_name, *later)
@@ -281,8 +283,20 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
 
     @property
     def pod_group(self) -> PodGroup | None:
-        """The PodGroup that the job asks for."""
+        """The PodGroup of a gang scheduler that the job asks for."""
         return self.run_policy.scheduling.pod_group if self.run_policy.scheduling else None
+
+    @property
+    def native_gang(self) -> bool:
+        """Whether Kubernetes' own scheduler places the gang as a whole."""
+        return self.run_policy.scheduling is not None and self.run_policy.scheduling.gang == "Native"
+
+    def priority_class_of(self, role: RoleName) -> str | None:
+        """The PriorityClass of the role's pods: that of its template, otherwise that of the job."""
+        own = self.template_of(role).get("spec") or {}
+        if "priorityClassName" in own:
+            return own["priorityClassName"] or None
+        return self.run_policy.scheduling.priority_class_name if self.run_policy.scheduling else None
 
     @property
     def placed_together(self) -> int:

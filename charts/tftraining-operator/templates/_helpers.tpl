@@ -57,8 +57,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create]
-# For jobs with runPolicy.scheduling.podGroup.
-- apiGroups: [scheduling.x-k8s.io, scheduling.volcano.sh]
+# For jobs with runPolicy.scheduling.podGroup or runPolicy.scheduling.gang.
+- apiGroups: [scheduling.x-k8s.io, scheduling.volcano.sh, scheduling.k8s.io]
   resources: [podgroups]
   verbs: [create, delete, patch]
 {{- if .Values.networkPolicy.enabled }}

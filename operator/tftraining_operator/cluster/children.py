@@ -37,6 +37,10 @@ LONG_BUILD = 0.002
 KEY_BYTES = 32
 # Attempt label of a pod whose attempt is unknown: older than attempt 1.
 PAST = "0"
+GROUP_DROPPED = (
+    "the API server drops spec.schedulingGroup: turn on the feature gate GenericWorkload of all API servers, or remove "
+    "spec.runPolicy.scheduling.gang"
+)
 NOT_OWNED = "already exists and does not belong to this job: delete it, or rename the job"
 UNLABELLED = "belongs to this job, but its labels keep disappearing: find the controller or webhook that removes them"
 
@@ -127,7 +131,24 @@ class Children:
             await self._create_secret(job, step.create_secret)
         if step.verify_secret is not None:
             await self._verify_secret(job, step.verify_secret)
+        await self._verify_scheduling_group(job, step.create_pods)
         await self._create_pods(job, step.create_pods, turn or Turn())
+
+    async def _verify_scheduling_group(self, job: Job, manifests: Sequence[Manifest]) -> None:
+        """Raise WriteRefused if the API server drops spec.schedulingGroup of the first pod: such pods would be placed
+        one by one, and half a gang would hold nodes. The check is a dry-run creation."""
+        if not manifests or job.spec is None or not job.spec.native_gang:
+            return
+        first, path = manifests[0], f"/api/v1/namespaces/{job.key.namespace}/pods"
+        if "schedulingGroup" not in first["spec"]:  # an evaluator
+            return
+        try:
+            answer = await self._api.request("POST", path, first, [("dryRun", "All")])
+        except ApiError:
+            # The creation itself meets the same answer, or finds the pod.
+            return
+        if "schedulingGroup" not in answer["spec"]:
+            raise WriteRefused(f"pod/{first['metadata']['name']}", 501, GROUP_DROPPED)
 
     async def _create_secret(self, job: Job, manifest: Manifest) -> None:
         """Create the Secret with a new random key; an existing Secret keeps its key."""

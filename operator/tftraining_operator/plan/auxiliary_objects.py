@@ -104,8 +104,8 @@ def _shrinks_pod_group(context: Context, draft: Draft) -> bool:
 
 
 def _pod_groups(context: Context) -> tuple[Manifest, ...]:
-    group = context.spec.pod_group
-    return () if group is None else (pod_group(context.job, context.spec, group),)
+    group = pod_group(context.job, context.spec)
+    return () if group is None else (group,)
 
 
 def _network_policies(context: Context) -> tuple[Manifest, ...]:

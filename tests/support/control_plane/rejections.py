@@ -9,6 +9,7 @@ from typing import Any
 from tests.support.control_plane.manifests import REMOVED, WITHOUT_LAUNCHERS, template
 
 TENSORFLOW = "spec.template.spec.containers.0"
+TRAINS = [{"name": "tensorflow", "command": ["train"]}]
 STORAGE = "spec.storage"
 BACKUP = "spec.launcher.memoryBackup"
 FIXED = "cannot be changed while the job runs: suspend the job"
@@ -66,6 +67,7 @@ def _enums() -> list[Bad]:
         "launcher.memoryBackup.exactness",
         "runPolicy.cleanPodPolicy",
         "runPolicy.scheduling.podGroup.apiVersion",
+        "runPolicy.scheduling.gang",
         "successPolicy",
     ]
     return [
@@ -311,6 +313,19 @@ POLICIES = [
 ]
 
 GANGS = [
+    bad("two gang schedulers", "spec.runPolicy.scheduling.gang", "Native", "excludes podGroup"),
+    *(
+        Bad(
+            f"a gang of Kubernetes' own for another scheduler in {template}",
+            {
+                "spec.runPolicy.scheduling": {"gang": "Native"},
+                template: {"spec": {"schedulerName": "volcano", "containers": TRAINS}},
+            },
+            "spec.runPolicy.scheduling.gang",
+            "needs Kubernetes' own scheduler: remove schedulerName",
+        )
+        for template in ("spec.template", *(f"spec.replicaSpecs.{role}.template" for role in ("chief", "worker", "ps")))
+    ),
     bad("no PodGroup API", "spec.runPolicy.scheduling.podGroup", {}, "Required", "podGroup.apiVersion"),
     bad(
         "more pods in the group than there are",

@@ -9,17 +9,22 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import ClassVar, Self
 
+from testbed.binaries import KUBERNETES_MINOR
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import own_network
 from tests.support.control_plane.installation import install_crd
 
 STAGES = Path(__file__).with_name("stages.yaml")
+# Kubernetes' own scheduler places gangs from 1.37 on, where the administrator turns that on.
+NATIVE_GANGS = int(KUBERNETES_MINOR.partition(".")[2]) >= 37
+GATES = ("--feature-gates=GenericWorkload=true",) if NATIVE_GANGS else ()
 CONTROLLERS = (
     "disruption-controller",
     "garbage-collector-controller",
     "namespace-controller",
     "node-lifecycle-controller",
     "pod-garbage-collector-controller",
+    *(("podgroup-protection-controller",) if NATIVE_GANGS else ()),
     "taint-eviction-controller",
 )
 # A kubelet renews its lease four times in its duration. Kubernetes' own grace is 50 s.
@@ -36,6 +41,10 @@ class Simulation(ControlPlane):
     grace_seconds: ClassVar[int] = GRACE_SECONDS
     network_bits: ClassVar[int] = 24
     client_flags: ClassVar[tuple[str, ...]] = ()
+    flags: ClassVar[tuple[str, ...]] = (
+        *GATES,
+        *(("--runtime-config=scheduling.k8s.io/v1beta1=true",) if GATES else ()),
+    )
 
     def __enter__(self) -> Self:
         """Start everything, with the custom resource; nodes are made by the tests."""
@@ -51,8 +60,8 @@ class Simulation(ControlPlane):
         # First: the garbage collector looks for new kinds every 30 s only.
         install_crd(self)
         grace = f"--node-monitor-grace-period={self.grace_seconds}s"
-        self.start_controllers(grace, "--node-monitor-period=1s", *self.client_flags, controllers=CONTROLLERS)
-        self.start("kube-scheduler", "--leader-elect=false", "--secure-port=0", *self.client_flags)
+        self.start_controllers(grace, "--node-monitor-period=1s", *GATES, *self.client_flags, controllers=CONTROLLERS)
+        self.start("kube-scheduler", "--leader-elect=false", "--secure-port=0", *GATES, *self.client_flags)
         managed = "--manage-nodes-with-label-selector=kwok=yes"
         lease = f"--node-lease-duration-seconds={self.lease_seconds}"
         # Pods get addresses of this machine, so that a test can answer there in a launcher's place.

@@ -25,6 +25,7 @@ OPERATOR_RULES = {
     "/secrets": ["create"],
     "scheduling.x-k8s.io/podgroups": ["create", "delete", "patch"],
     "scheduling.volcano.sh/podgroups": ["create", "delete", "patch"],
+    "scheduling.k8s.io/podgroups": ["create", "delete", "patch"],
     "networking.k8s.io/networkpolicies": ["create", "delete", "patch"],
     "/events": ["list", "watch"],
     "events.k8s.io/events": ["create"],

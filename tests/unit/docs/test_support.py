@@ -63,6 +63,7 @@ def test_go_modules() -> None:
     assert cell_of("Helm").startswith(f"{module('helm', 'helm.sh/helm/v3')}, {module('helm4', 'helm.sh/helm/v4')}")
     queues = f"Kueue {module('kueue', 'sigs.k8s.io/kueue')}, scheduler-plugins "
     queues += module("scheduler-plugins", "sigs.k8s.io/scheduler-plugins")
+    queues += f", the scheduler of Kubernetes {KUBERNETES_VERSIONS['1.37']}"
     assert cell_of("queues and schedulers") == queues
     assert f"promtool {promtool_version()} " in cell_of("metrics")
     recipes = (REPOSITORY / "docs" / "integrations.md").read_text(encoding="utf-8")

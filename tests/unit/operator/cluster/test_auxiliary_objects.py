@@ -19,6 +19,7 @@ GROUP: dict[str, Any] = {
     "spec": {"minMember": 2, "queue": None},
 }
 EXISTING = Answer({"metadata": {"name": "job-mine", "uid": "u-1"}})
+NO_SUCH_RESOURCE = Answer({"reason": "NotFound", "message": "the server could not find the requested resource"}, 404)
 NO_SUCH_NAMESPACE = Answer({"reason": "NotFound", "message": 'namespaces "ns" not found'}, 404)
 
 
@@ -33,6 +34,24 @@ async def test_what_is_there_already_is_brought_up_to_date_unread() -> None:
     assert fake.sent == [{}, {"metadata": {"uid": "u-1"}, "spec": GROUP["spec"]}], "a change names the object's UID"
 
 
+async def test_a_group_that_is_being_deleted_is_not_there_for_new_pods() -> None:
+    leaving = Answer({"metadata": {"name": "job-mine", "uid": "u-1", "deletionTimestamp": "2026-01-01T00:00:00Z"}})
+    async with serving() as (fake, api):
+        fake.on(f"POST {COLLECTION}", Answer({"reason": "AlreadyExists"}, 409))
+        fake.on(f"PATCH {COLLECTION}/job-mine", leaving)
+        with pytest.raises(WriteRefused, match="podgroup/job-mine: is being deleted"):
+            await ensure(api, JOB, GROUP)
+    assert fake.sent == [{}], "it is not changed"
+
+
+async def test_a_cluster_without_gangs_of_its_own_scheduler_is_told_how_to_get_them() -> None:
+    native = {**GROUP, "apiVersion": "scheduling.k8s.io/v1beta1"}
+    async with serving() as (fake, api):
+        fake.on("POST /apis/scheduling.k8s.io/v1beta1/namespaces/ns/podgroups", Answer(b"404 page not found\n", 404))
+        with pytest.raises(WriteRefused, match="feature gate GenericWorkload; turn that on, or remove"):
+            await ensure(api, JOB, native)
+
+
 async def test_a_deletion_names_the_object_and_a_newer_one_of_the_name_stays() -> None:
     async with serving() as (fake, api):
         fake.on(f"PATCH {COLLECTION}/job-mine", EXISTING)
@@ -45,10 +64,11 @@ async def test_a_deletion_names_the_object_and_a_newer_one_of_the_name_stays() -
     ("answer", "said"),
     [
         (Answer(b"404 page not found\n", 404), f"the cluster has no PodGroup of {API}: install its scheduler"),
+        (NO_SUCH_RESOURCE, f"the cluster has no PodGroup of {API}: install its scheduler"),
         (NO_SUCH_NAMESPACE, 'namespaces "ns" not found'),
         (Answer({"reason": "BadRequest", "message": "the queue is closed"}, 400), "the queue is closed"),
     ],
-    ids=["not served", "no namespace", "refused"],
+    ids=["not served", "not served in this version of a group", "no namespace", "refused"],
 )
 async def test_a_refusal_names_the_child_and_is_never_for_ever(answer: Answer, said: str) -> None:
     async with serving() as (fake, api):

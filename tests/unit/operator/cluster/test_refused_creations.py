@@ -6,11 +6,20 @@ from typing import Any
 import pytest
 
 from tests.support.fake_api_server import Answer, pod, serving
+from tests.support.simulated_cluster.builders import a_job
+from tftraining_api.manifests.pod import pod as pod_manifest
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import Key
+from tftraining_api.model.names import Key, Replica
 from tftraining_api.model.status import Status
 from tftraining_operator.cluster.child_store import ChildStore
-from tftraining_operator.cluster.children import NOT_OWNED, UNLABELLED, Children, _conflict, _labelled_again
+from tftraining_operator.cluster.children import (
+    GROUP_DROPPED,
+    NOT_OWNED,
+    UNLABELLED,
+    Children,
+    _conflict,
+    _labelled_again,
+)
 from tftraining_operator.cluster.errors import WriteRefused
 from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.plan.refused_writes import EARLIER, judge
@@ -107,6 +116,28 @@ async def test_a_quota_that_many_write_to_is_no_object_conflict(step: dict[str, 
             await children.create(JOB, Step(status=Status(), **step))
         assert [method for method, _, _ in fake.asked] == ["POST"], "nobody looks for what is not there"
     assert not judge("pod/a", refused.value.status, refused.value.message, 1, NOW).permanent
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_no_pod_of_a_gang_is_created_where_its_group_is_dropped(kept: bool) -> None:
+    """A dry run shows it: one API server of several may lack the feature gate."""
+    job, spec = a_job().set("runPolicy.scheduling.gang", "Native").parsed()
+    wanted = pod_manifest(job, spec, Replica("worker", 0), "operator:1")
+    stored = {**wanted["metadata"], "uid": "1", "resourceVersion": "1"}
+    answer = {**wanted, "metadata": stored, "spec": {**wanted["spec"]}}
+    if not kept:
+        del answer["spec"]["schedulingGroup"]
+    async with serving() as (fake, api):
+        fake.on(f"POST /api/v1/namespaces/{job.key.namespace}/pods", Answer(answer, 201))
+        children = Children(api, ChildStore(), ChildStore(), NodeStore(api))
+        creation = children.create(job, Step(status=Status(), create_pods=(wanted,)))
+        if kept:
+            await creation
+        else:
+            with pytest.raises(WriteRefused, match=r"pod/mnist-worker-0: the API server drops spec\.schedulingGroup"):
+                await creation
+        assert ["dryRun" in str(query) for _, _, query in fake.asked] == ([True, False] if kept else [True])
+    assert not judge("pod/job-worker-0", 501, GROUP_DROPPED, 1, NOW).permanent, "the job waits"
 
 
 WEBHOOK = {"message": 'admission webhook "w" denied the request'}

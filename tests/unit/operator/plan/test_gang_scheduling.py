@@ -16,11 +16,20 @@ from tftraining_api.model.spec import Manifest
 COSCHEDULING, VOLCANO = "scheduling.x-k8s.io/v1alpha1", "scheduling.volcano.sh/v1beta1"
 GROUP, POLICY = "podgroup/mnist-job-uid", "networkpolicy/mnist-job-uid"
 ASKER = OperatorSelector("system", {"app": "operator"})
+PRIORITY = "runPolicy.scheduling.priorityClassName"
 QUEUE = {"kueue.x-k8s.io/queue-name": "research"}
 
 
 def grouped(job: JobBuilder, api: str = VOLCANO, **fields: object) -> JobBuilder:
     return job.set("runPolicy.scheduling.podGroup", {"apiVersion": api, **fields})
+
+
+def native(job: JobBuilder) -> JobBuilder:
+    return job.set("runPolicy.scheduling.gang", "Native")
+
+
+def gang_of(pods: int) -> dict[str, object]:
+    return {"schedulingPolicy": {"gang": {"minCount": pods}}}
 
 
 def queued(job: JobBuilder) -> JobBuilder:
@@ -35,9 +44,9 @@ def guarded(job: JobBuilder) -> SimulatedCluster:
 
 def group_of(job: JobBuilder) -> dict[str, Any]:
     parsed, spec = job.parsed()
-    assert spec.pod_group is not None
-    asked: dict[str, Any] = pod_group(parsed, spec, spec.pod_group)["spec"]
-    return {name: value for name, value in asked.items() if value is not None}
+    asked = pod_group(parsed, spec)
+    assert asked is not None
+    return {name: value for name, value in asked["spec"].items() if value is not None}
 
 
 def made(job: JobBuilder, role: str = "worker") -> Manifest:
@@ -59,8 +68,26 @@ def made(job: JobBuilder, role: str = "worker") -> Manifest:
             {"minMember": 2, "priorityClassName": "high"},
         ),
         (grouped(a_job().workers(4).set("minReplicas", 2)), {"minMember": 4}),
+        (native(a_job().workers(3).role("ps", replicas=2).role("evaluator")), gang_of(5)),
+        (
+            native(a_job().set(PRIORITY, "low").pod(priorityClassName="high")),
+            {**gang_of(2), "priorityClassName": "high"},
+        ),
+        (native(a_job().set(PRIORITY, "low")), {**gang_of(2), "priorityClassName": "low"}),
+        (native(a_job().set(PRIORITY, "low").pod(priorityClassName=None)), gang_of(2)),
     ],
-    ids=["all", "no evaluator", "timeout", "queue", "priority", "minReplicas is for later"],
+    ids=[
+        "all",
+        "no evaluator",
+        "timeout",
+        "queue",
+        "priority",
+        "minReplicas is for later",
+        "Kubernetes' own",
+        "the template's priority, which the pods have",
+        "the job's priority",
+        "no priority, by the template",
+    ],
 )
 def test_the_group_holds_what_was_asked_for(job: JobBuilder, spec: dict[str, object]) -> None:
     assert group_of(job) == spec
@@ -68,8 +95,8 @@ def test_the_group_holds_what_was_asked_for(job: JobBuilder, spec: dict[str, obj
 
 def test_what_is_unset_is_taken_out_of_a_group_that_had_it() -> None:
     parsed, spec = grouped(a_job()).parsed()
-    assert spec.pod_group is not None
-    assert pod_group(parsed, spec, spec.pod_group)["spec"] == {"minMember": 2, "queue": None, "priorityClassName": None}
+    group = pod_group(parsed, spec)
+    assert group is not None and group["spec"] == {"minMember": 2, "queue": None, "priorityClassName": None}
 
 
 def test_pods_are_in_their_group_but_for_the_evaluator() -> None:
@@ -82,6 +109,45 @@ def test_pods_are_in_their_group_but_for_the_evaluator() -> None:
     job = grouped(a_job())
     assert made(job)["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == "mnist-job-uid"
     assert made(job)["spec"]["schedulerName"] == "volcano"
+
+
+def test_pods_of_a_native_gang_name_it_but_for_the_evaluator() -> None:
+    job = native(a_job().role("evaluator"))
+    assert made(job)["spec"]["schedulingGroup"] == {"podGroupName": "mnist-job-uid"}
+    assert not {"schedulingGroup", "schedulerName"} & made(job, "evaluator")["spec"].keys()
+    plain = made(a_job())
+    assert "schedulerName" not in made(job)["spec"] and made(job)["metadata"]["labels"] == plain["metadata"]["labels"]
+
+
+def test_a_native_gang_that_was_asked_for_in_a_suspension_that_nobody_saw() -> None:
+    cluster = SimulatedCluster(a_job()).run()
+    cluster.api.edit("runPolicy.scheduling", {"gang": "Native"})
+    cluster.run()
+    assert (cluster.status.attempt, list(cluster.api.auxiliary_objects)) == (2, [GROUP])
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (queued(a_job()), "excludes the label kueue.x-k8s.io/queue-name"),
+        (a_job().pod(schedulingGroup={"podGroupName": "mine"}), "the operator sets schedulingGroup"),
+        (
+            a_job().role("ps", template={"spec": {"priorityClassName": "low", "containers": []}}),
+            "need the same priorityClassName (now worker: none, ps: low)",
+        ),
+    ],
+    ids=["a queue", "another group", "two priorities"],
+)
+def test_what_a_native_gang_excludes_is_said_and_makes_no_pod(job: JobBuilder, why: str) -> None:
+    assert job.parsed()[0].problem is None
+    cluster = SimulatedCluster(native(job)).run()
+    assert (cluster.status.phase, cluster.status.reason, cluster.pods) == ("Failed", "InvalidSpec", [])
+    assert why in (cluster.status.message or "")
+
+
+def test_an_evaluator_may_have_another_priority_than_a_native_gang() -> None:
+    template = {"spec": {"priorityClassName": "low", "containers": []}}
+    assert native(a_job().role("evaluator", template=template)).parsed()[0].problem is None
 
 
 def test_the_users_own_scheduler_is_believed() -> None:
