@@ -4,6 +4,7 @@ Collected from 1.37 on only (conftest.py): the simulation turns on what these ga
 """
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.kwok.test_coscheduling import placed
 from tests.support.control_plane.jobs import wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.kwok.jobs import NewJob, SimulatedJob
+from tests.support.kwok.simulation import Simulation
 
 GROUPS = "/apis/scheduling.k8s.io/v1beta1/namespaces/{}/podgroups"
 PLACING_SECONDS = 90.0  # what the scheduler has turned away it looks at again after a while
@@ -107,4 +109,32 @@ def test_an_operator_that_takes_over_changes_nothing(new_job: NewJob, operator: 
     operator.start()
     time.sleep(4)
     assert (groups(job), job.uids(), job.raw()["metadata"]["resourceVersion"]) == seen
+    job.finish()
+
+
+@pytest.fixture
+def priorities(control_plane: Simulation) -> Iterator[None]:
+    """Give a PriorityClass `high` (1000), and one that is the cluster's default (10)."""
+    path = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    for name, value in (("high", 1000), ("usual", 10)):
+        priority = {"metadata": {"name": name}, "value": value, "globalDefault": name == "usual"}
+        control_plane.request("POST", path, priority)
+    yield
+    for name in ("high", "usual"):
+        control_plane.request("DELETE", f"{path}/{name}")
+
+
+@pytest.mark.usefixtures("priorities")
+@pytest.mark.parametrize(
+    ("named", "priority"), [({"priorityClassName": "high"}, 1000), ({}, 10)], ids=["of the job", "of the cluster"]
+)
+def test_a_group_has_the_priority_of_its_pods_and_changes_its_size(
+    new_job: NewJob, named: dict[str, str], priority: int
+) -> None:
+    job = a_gang(new_job, spec__runPolicy={"scheduling": {"gang": "Native", **named}})
+    pods = job.train()
+    (group,) = job.plane.request("GET", GROUPS.format(job.namespace))["items"]
+    assert {each["spec"]["priority"] for each in (group, *pods.values())} == {priority}
+    job.patch({"spec": {"replicaSpecs": {"worker": {"replicas": 3}}}})
+    job.train(count=3, attempt=2)
     job.finish()
