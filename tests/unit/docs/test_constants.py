@@ -1,8 +1,9 @@
-"""Numbers in sentences of the pages that the code holds as constants."""
+"""Numbers in sentences of the pages that the code holds as constants, and the settings that a running job takes."""
 
 import pytest
 
 from tests.support.repository import REPOSITORY
+from tftraining.launch.config.settings_and_defaults import UPDATABLE, key_of
 from tftraining.launch.failure.backoff import LONGEST_BACKOFF
 from tftraining_api.kube.api import WATCH_SILENCE
 from tftraining_operator import __main__ as program
@@ -40,3 +41,10 @@ SENTENCES = [
 @pytest.mark.parametrize(("page", "sentence"), SENTENCES)
 def test_a_page_has_the_number_of_the_code(page: str, sentence: str) -> None:
     assert sentence in (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_setting_that_a_running_job_takes() -> None:
+    text = (REPOSITORY / "docs" / "disruptions.md").read_text(encoding="utf-8")
+    _, _, section = text.partition("\n### Changing the number of workers\n")
+    section, _, _ = section.partition("\n### ")
+    assert [each for each in map(key_of, UPDATABLE) if f"`{each}`" not in section] == []
