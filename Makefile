@@ -117,7 +117,7 @@ queue-programs queues: export TFTRAINING_KUBERNETES := 1.34
 queue-programs: $(VENV)/installed
 	-@$(RUN)python -m testbed binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok kueue scheduler-plugins >/dev/null
 
-QUEUE_TESTS := tests/kwok/test_kueue.py tests/kwok/test_coscheduling.py
+QUEUE_TESTS := tests/kwok/test_kueue.py tests/kwok/test_coscheduling.py tests/kwok/test_topology.py
 queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under the real coscheduling plugin.
 	@$(RUN)pytest $(QUEUE_TESTS) --numprocesses=2 --dist=worksteal
 

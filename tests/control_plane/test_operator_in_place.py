@@ -13,7 +13,7 @@ from tests.support.control_plane.chief_launcher import ChiefLauncher, chief_laun
 from tests.support.control_plane.jobs import JOBS, NewJob, TrainingJob, wait_until
 from tests.support.control_plane.nodes import Node
 from tests.support.control_plane.operator_process import OperatorProcess
-from tftraining_api.manifests.node_affinity import PREFERRED
+from tftraining_api.manifests.affinity import PREFERRED
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace"}
 LIMITED = {"spec__template__spec__containers__0__resources": {"limits": {"memory": "2Gi"}}}

@@ -7,7 +7,7 @@ from typing import Any
 from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
 from tests.support.control_plane.nodes import Node
 from tests.support.control_plane.operator_process import OperatorProcess
-from tftraining_api.manifests.node_affinity import PREFERRED
+from tftraining_api.manifests.affinity import PREFERRED
 
 IN_PLACE = {"spec__restartPolicy__mode": "InPlace", "spec__launcher": {"terminationGraceSeconds": 7}}
 INTERVAL = 2  # of the operator (tests/support/control_plane/operator_process.py)

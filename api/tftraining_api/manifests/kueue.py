@@ -17,13 +17,19 @@ LONGEST_LABEL = 63
 
 def queued(job: Job, spec: JobSpec, replica: Replica) -> GangMetadata:
     """The labels and annotations for the job's queue; none if the job names no queue. A single pod needs no group."""
+    topology = _topology(spec) if job.queue_labels and replica.traits.in_gang else {}
     if not job.queue_labels or not replica.traits.in_gang or spec.placed_together == 1:
-        return GangMetadata(dict(job.queue_labels), {})
+        return GangMetadata(dict(job.queue_labels), topology)
     count = {f"{PREFIX}/pod-group-total-count": str(spec.placed_together)}
     return GangMetadata(
         {**job.queue_labels, QUEUE_GROUP: _group_name(job)},
-        {**count, f"{PREFIX}/retriable-in-group": "false"},
+        {**count, f"{PREFIX}/retriable-in-group": "false", **topology},
     )
+
+
+def _topology(spec: JobSpec) -> dict[str, str]:
+    """The annotation by which Kueue places the pods in one domain of that level, if one has room for all."""
+    return {} if spec.topology_key is None else {f"{PREFIX}/podset-preferred-topology": spec.topology_key}
 
 
 def _group_name(job: Job) -> str:

@@ -9,9 +9,9 @@ from typing import overload
 import msgspec
 
 from tftraining_api.manifests import code, launcher, memory_backup, spec_updates
+from tftraining_api.manifests.affinity import avoiding, near_its_gang
 from tftraining_api.manifests.kueue import queued
 from tftraining_api.manifests.metadata import child_metadata, replica_labels
-from tftraining_api.manifests.node_affinity import avoiding
 from tftraining_api.manifests.pod_group import membership
 from tftraining_api.manifests.security import container_security, pod_security
 from tftraining_api.manifests.storage import job_directory, storage_mounts, storage_volumes
@@ -67,7 +67,8 @@ def pod(job: Job, spec: JobSpec, replica: Replica, image: str) -> Manifest:
     # A copy. That of Python's copy module takes ten times as long, and fails for deeply nested templates.
     template: Manifest = msgspec.json.decode(msgspec.json.encode(spec.template_of(replica.role)))
     own = template.get("spec") or {}
-    own_spec = avoiding(_pod_spec(job, spec, replica, own), job.status.avoided_nodes)
+    own_spec = near_its_gang(_pod_spec(job, spec, replica, own), job, spec, replica)
+    own_spec = avoiding(own_spec, job.status.avoided_nodes)
     pod_spec = own_spec | {"hostname": pod_name(job.key.name, replica)}
     return {
         "apiVersion": "v1",

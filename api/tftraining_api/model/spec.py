@@ -161,6 +161,7 @@ class Scheduling(Frozen, frozen=True):
     pod_group: PodGroup | None = None
     priority_class_name: str | None = None
     gang: Literal["Native"] | None = None
+    topology_key: str | None = None
 
 
 class RunPolicy(Frozen, frozen=True):
@@ -297,6 +298,11 @@ class JobSpec(Frozen, frozen=True, dict=True, gc=True):
         if "priorityClassName" in own:
             return own["priorityClassName"] or None
         return self.run_policy.scheduling.priority_class_name if self.run_policy.scheduling else None
+
+    @property
+    def topology_key(self) -> str | None:
+        """The label of nodes by which the gang's pods prefer to be together. No part of the fingerprint."""
+        return self.run_policy.scheduling.topology_key if self.run_policy.scheduling else None
 
     @property
     def placed_together(self) -> int:

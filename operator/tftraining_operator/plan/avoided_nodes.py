@@ -2,7 +2,7 @@
 again while the others were well (tftraining/launch/failure/same_member.py decides when), or because a condition holds
 there for which pods leave a node (plan/node_conditions.py).
 
-A preference, no more (tftraining_api/manifests/node_affinity.py): where the scheduler goes there all the same, an
+A preference, no more (tftraining_api/manifests/affinity.py): where the scheduler goes there all the same, an
 event and `usedBy` tell it. Jobs in a queue of Kueue avoid no node: Kueue admits a pod in the place of a lost one only
 with the same affinity. A definition of the resource without the field drops it: the next pod may go to any node.
 """

@@ -326,6 +326,12 @@ GANGS = [
         )
         for template in ("spec.template", *(f"spec.replicaSpecs.{role}.template" for role in ("chief", "worker", "ps")))
     ),
+    *(
+        bad(f"topologyKey {value!r}", "spec.runPolicy.scheduling.topologyKey", value, "must be the name of a label")
+        for value in ("example.com/", "/rack", "a/b/c", "-rack", "rack name", "rack-", "x" * 64)
+    ),
+    bad("no topologyKey", "spec.runPolicy.scheduling.topologyKey", "", "at least 1 chars long"),
+    bad("topologyKey too long", "spec.runPolicy.scheduling.topologyKey", "a" * 318, "may not be more than 317"),
     bad("no PodGroup API", "spec.runPolicy.scheduling.podGroup", {}, "Required", "podGroup.apiVersion"),
     bad(
         "more pods in the group than there are",
@@ -470,6 +476,7 @@ IMMUTABLE = [
     bad("code gone", "spec.code", REMOVED, FIXED),
     bad("cleanPodPolicy", "spec.runPolicy.cleanPodPolicy", "None", FIXED),
     bad("scheduling", "spec.runPolicy.scheduling", REMOVED, FIXED),
+    bad("topologyKey", "spec.runPolicy.scheduling.topologyKey", "rack", FIXED, "spec.runPolicy.scheduling"),
     bad("priority", "spec.runPolicy.scheduling.priorityClassName", "low", FIXED, "spec.runPolicy.scheduling"),
     bad("managedBy", "spec.runPolicy.managedBy", "kueue.x-k8s.io/multikueue", FIXED),
     Bad("successPolicy", {"spec.successPolicy": "AllWorkers", **WITHOUT_LAUNCHERS}, "spec.successPolicy", FIXED),

@@ -46,7 +46,7 @@ def install(plane: ControlPlane) -> None:
 
 def create(plane: ControlPlane, kind: str, name: str, namespace: str = "", **fields: object) -> None:
     """Create an object of Kueue's."""
-    plural = f"{kind.lower()}{'es' if kind.endswith('Class') else 's'}"
+    plural = {"Topology": "topologies"}.get(kind, f"{kind.lower()}{'es' if kind.endswith('Class') else 's'}")
     path = f"{API}/namespaces/{namespace}/{plural}" if namespace else f"{API}/{plural}"
     body = {"apiVersion": API.removeprefix("/apis/"), "kind": kind, "metadata": {"name": name}, **fields}
     plane.request("POST", path, body)
@@ -100,13 +100,13 @@ def _webhooks(manifests: Path, port: int, authority: bytes) -> list[Manifest]:
 
 
 class Queue:
-    """The LocalQueue `research` of a namespace, and the ClusterQueue behind it: room for so many pods."""
+    """The LocalQueue `research` of a namespace, and the ClusterQueue behind it: room for so many pods of a flavor."""
 
-    def __init__(self, plane: ControlPlane, namespace: str, pods: int) -> None:
+    def __init__(self, plane: ControlPlane, namespace: str, pods: int, flavor: str = FLAVOR) -> None:
         self._plane = plane
         self._local = f"{API}/namespaces/{namespace}"
         resource = {"name": "pods", "nominalQuota": pods}
-        group = {"coveredResources": ["pods"], "flavors": [{"name": FLAVOR, "resources": [resource]}]}
+        group = {"coveredResources": ["pods"], "flavors": [{"name": flavor, "resources": [resource]}]}
         spec = {
             "namespaceSelector": {},
             "preemption": {"withinClusterQueue": "LowerPriority"},

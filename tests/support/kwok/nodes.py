@@ -21,10 +21,10 @@ class Node:
         self.zone = zone
         self._path = f"/api/v1/nodes/{name}"
 
-    def create(self) -> None:
-        """Its kubelet registers it: room for twenty pods and four CPUs."""
+    def create(self, **more: str) -> None:
+        """Its kubelet registers it, with more labels: room for twenty pods and four CPUs."""
         room = {"cpu": "4", "memory": "8Gi", "pods": "20"}
-        labels = {KWOK: "yes", ZONE: self.zone, "kubernetes.io/hostname": self.name}
+        labels = {KWOK: "yes", ZONE: self.zone, "kubernetes.io/hostname": self.name} | more
         self._plane.request(
             "POST",
             "/api/v1/nodes",

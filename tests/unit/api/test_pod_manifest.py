@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.simulated_cluster.builders import UID, JobBuilder, a_job, a_launched_job
+from tftraining_api.manifests.affinity import PREFERRED
 from tftraining_api.manifests.pod import pod
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import Replica
@@ -262,6 +263,46 @@ def test_null_where_the_template_may_have_it() -> None:
     spec = made(job)["spec"]
     assert spec["securityContext"]["runAsUser"] == 1000
     assert spec["containers"][0]["env"]
+
+
+RACK = {"topologyKey": "example.com/rack"}
+NEAR = {
+    "weight": 100,
+    "podAffinityTerm": {
+        "labelSelector": {
+            "matchLabels": {"tftraining.dev/job-name": "mnist"},
+            "matchExpressions": [{"key": "tftraining.dev/role", "operator": "In", "values": ["chief", "worker", "ps"]}],
+        },
+        "topologyKey": "example.com/rack",
+    },
+}
+
+
+def test_the_pods_of_a_gang_prefer_one_rack_and_the_users_affinity_stays() -> None:
+    job = a_job().set("runPolicy.scheduling", RACK)
+    assert made(job)["spec"]["affinity"] == {"podAffinity": {PREFERRED: [NEAR]}}
+    own = {"weight": 1, "podAffinityTerm": {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname"}}
+    affinity = {"nodeAffinity": {PREFERRED: []}, "podAffinity": {PREFERRED: [own]}}
+    with_own = made(job.pod(affinity=affinity))["spec"]["affinity"]
+    assert with_own == {**affinity, "podAffinity": {PREFERRED: [own, NEAR]}}
+
+
+def test_an_evaluator_is_nowhere_near() -> None:
+    job = a_job().set("replicaSpecs.evaluator", {"replicas": 1}).set("runPolicy.scheduling", RACK)
+    assert "affinity" not in pod(*job.parsed(), Replica("evaluator", 0), "operator:1")["spec"]
+
+
+def test_in_a_queue_kueue_chooses_the_rack() -> None:
+    job = a_job().labelled(**{"kueue.x-k8s.io/queue-name": "research"}).set("runPolicy.scheduling", RACK)
+    manifest = made(job)
+    assert manifest["metadata"]["annotations"]["kueue.x-k8s.io/podset-preferred-topology"] == "example.com/rack"
+    assert "affinity" not in manifest["spec"]
+
+
+def test_a_preference_changes_no_pod_that_is_there() -> None:
+    annotation = "tftraining.dev/spec"
+    with_rack = made(a_job().set("runPolicy.scheduling", RACK))["metadata"]["annotations"]
+    assert with_rack[annotation] == made(a_job())["metadata"]["annotations"][annotation]
 
 
 def test_the_attempt_is_the_jobs_present_one() -> None:

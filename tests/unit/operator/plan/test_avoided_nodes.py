@@ -10,7 +10,7 @@ from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launch
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.support.simulated_cluster.suspension import resume, suspend
 from tests.unit.operator.plan.test_kueue_successors import queued
-from tftraining_api.manifests.node_affinity import PREFERRED
+from tftraining_api.manifests.affinity import PREFERRED
 
 WHY = "worker-1 failed 3 times in a row, and no other member"
 TERM = {
