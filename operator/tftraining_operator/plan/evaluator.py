@@ -17,7 +17,7 @@ from tftraining_operator.plan.avoided_nodes import with_avoided
 from tftraining_operator.plan.context import Context, Draft
 from tftraining_operator.plan.end import fail
 from tftraining_operator.plan.gang import was_disrupted
-from tftraining_operator.plan.incident import NODE_CONDITION, incident_of, needs_replacement
+from tftraining_operator.plan.incident import NODE_CONDITION, Incident, incident_of, needs_replacement
 from tftraining_operator.plan.messages import RECREATING
 from tftraining_operator.plan.restart import with_replaced
 from tftraining_operator.plan.restart_policy import failure_of
@@ -34,28 +34,29 @@ def replace_evaluator(context: Context, draft: Draft) -> Draft:
     lost = next((pod for pod in draft.gang.evaluators if needs_replacement(pod)), None)
     if lost is None:
         return draft
-    if (problem := _failed_by_rule(context, lost)) is not None:
+    incident = incident_of(lost, context.spec.in_place)
+    if (problem := _failed_by_rule(context, incident)) is not None:
         return fail(context, draft, problem)
     due = context.now if was_disrupted(lost) else lost.created + AT_MOST_EVERY
     if due > context.now:
         return draft.with_requeue(due)
-    message = f"{incident_of(lost).message}; {RECREATING}"
+    message = f"{incident.message}; {RECREATING}"
     event = Event("Normal" if was_disrupted(lost) else "Warning", "EvaluatorReplaced", message)
     status = with_replaced(_counted(draft.status, lost), lost)
     if lost.disruption != NODE_CONDITION:
         return draft.with_fields(status=status).with_deletions((lost,)).with_events(event)
-    avoided = with_avoided(context, status, lost, incident_of(lost).message).avoided_nodes
+    avoided = with_avoided(context, status, lost, incident.message).avoided_nodes
     draft = draft.with_fields(status=status).with_status_fields(avoided_nodes=avoided)
     return draft.with_deletions((lost,), grace=None).with_events(event)
 
 
-def _failed_by_rule(context: Context, pod: Pod) -> Problem | None:
-    if was_disrupted(pod):
+def _failed_by_rule(context: Context, incident: Incident) -> Problem | None:
+    if not incident.charged:
         return None
-    decision = context.spec.restart_policy.decide(failure_of(context.spec, pod), has_stepped=True)
+    decision = context.spec.restart_policy.decide(failure_of(incident), has_stepped=True)
     if not decision.effect.ends_job:
         return None
-    return Problem(decision.reason("Error"), decision.explain(incident_of(pod).message))
+    return Problem(decision.reason("Error"), decision.explain(incident.message))
 
 
 def _counted(status: Status, pod: Pod) -> Status:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from tftraining.launch.failure import incident as reasons
 from tftraining.launch.failure.cause import is_noise
 from tftraining.launch.failure.exception import exception_of
+from tftraining.launch.failure.exit import kind_of
 from tftraining.launch.failure.restart_rules import RESTART, Decision
 from tftraining.launch.failure.same_failure import counts_as_same_failure
 from tftraining.launch.failure.same_member import NEW_POD
@@ -23,6 +24,7 @@ from tftraining_operator.plan.gang import SortedPods, was_disrupted
 NODE_CONDITION = "NodeCondition"
 LOG_TAIL_LINES = 20
 DELETED, LOST_WITH_NODE, LEFT_NODE = "was deleted", "was lost with its node", "left its node"
+_NO_REASON = ("", "Error", "Completed")  # of a container: they say nothing
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -87,7 +89,7 @@ def find_incident(gang: SortedPods) -> Incident | None:
     if disruption is not None and (failure is None or disruption[0] <= _ended(failure)):
         return disruption[1]
     if failure is not None:
-        return _failure(failure)
+        return _failure(failure, launched=False)
     return find_change(gang)
 
 
@@ -100,19 +102,19 @@ def find_change(gang: SortedPods) -> Incident | None:
     return RESTART_REQUESTED if gang.restart_requested else None
 
 
-def find_loss(gang: SortedPods) -> Incident | None:
+def find_loss(gang: SortedPods, launched: bool) -> Incident | None:
     """The incident where launchers keep the other members from failing with the first: there no failure follows from a
     disruption."""
     failure = _first_failure(pod for pod in gang.pods if needs_replacement(pod))
     if failure is not None:
-        return _failure(failure)
+        return _failure(failure, launched)
     disruption = _first_disruption(gang)
     return disruption[1] if disruption else None
 
 
-def incident_of(pod: Pod) -> Incident:
-    """What befell a pod that needs a replacement."""
-    return _disruption(pod)[1] if was_disrupted(pod) else _failure(pod)
+def incident_of(pod: Pod, launched: bool) -> Incident:
+    """What befell a pod that needs a replacement; `launched`: it has a launcher."""
+    return _disruption(pod)[1] if was_disrupted(pod) else _failure(pod, launched)
 
 
 def needs_replacement(pod: Pod) -> bool:
@@ -125,15 +127,25 @@ def _has_result(pod: Pod) -> bool:
     return pod.exit is not None and pod.exit.result is not None and pod.exit.result.verdict != ""
 
 
-def _failure(pod: Pod) -> Incident:
+def _failure(pod: Pod, launched: bool) -> Incident:
     result = pod.exit.result if pod.exit else None
     if result is not None and result.reason in NEW_POD:
         return Incident(
             reason=result.reason, message=result.message or f"{pod.label} asks for a new pod", charged=False, pod=pod
         )
-    reason, exception = pod.reason or (pod.exit.reason if pod.exit else ""), exception_in(pod)
+    exception = exception_in(pod)
     message = f"{pod.label}: {exception}" if exception else f"{pod.label} failed: {describe(pod)}"
-    return Incident(reason=reason or "Error", message=message, charged=True, pod=pod)
+    return Incident(reason=_reason(pod, launched), message=message, charged=True, pod=pod)
+
+
+def _reason(pod: Pod, launched: bool) -> str:
+    """Why the pod failed, for rules and status. Without a launcher the last lines of the log show the failures that no
+    restart can mend; with one they may be those of a program that it has restarted since."""
+    ended = pod.exit
+    if ended is not None and ended.reason not in _NO_REASON:
+        return ended.reason
+    kind = "" if launched or ended is None else kind_of(ended.code, tuple(ended.message.splitlines()))
+    return kind or pod.reason or "Error"
 
 
 def exception_in(pod: Pod) -> str:

@@ -54,7 +54,7 @@ def restart_what_failed(context: Context, draft: Draft) -> Draft:
     spec, gang = context.spec, draft.gang
     if spec.in_place:
         change = _find_change(draft, spec.gang_shape, context.missing_secret)
-        incident = change or find_loss(gang)
+        incident = change or find_loss(gang, launched=True)
     else:
         change, incident = find_change(gang), find_incident(gang)
         draft = _refund(draft) if incident is None else draft
@@ -64,7 +64,7 @@ def restart_what_failed(context: Context, draft: Draft) -> Draft:
     lost = _find_lost(gang)
     needs_queue = change is None and _needs_queue(queued, gang, lost)
     if change is None and not needs_queue and (spec.in_place or _all_restart_alone(spec, lost)):
-        loss = find_loss(gang)
+        loss = find_loss(gang, spec.in_place)
         return _restart(context, draft, incident) if loss is None else _restart(context, draft, loss, lost)
     if needs_queue:
         is_part = _is_part_of_running_restart(incident, draft.status, lost, context.job.key.name, context.now)
@@ -283,7 +283,7 @@ def _refund(draft: Draft) -> Draft:
     pod = next((each for each in draft.gang.stale if _was_lost_before(each, status.attempt)), None)
     if pod is None or last is None or last.exit_code is None:
         return draft
-    message = f"{incident_of(pod).message}: the charge for the failure that followed is refunded"
+    message = f"{incident_of(pod, launched=False).message}: the charge for the failure that followed is refunded"
     restarts = msgspec.structs.replace(
         status.restarts,
         budget_used=max(0, status.restarts.budget_used - 1),

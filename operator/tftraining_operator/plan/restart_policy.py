@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from tftraining.launch.failure import backoff, restart_budget, restart_rules
-from tftraining.launch.failure.exit import FATAL, OOM_KILLED, Exit, kind_of
+from tftraining.launch.failure.exit import FATAL, OOM_KILLED, Exit
 from tftraining.launch.failure.first_step import failure_key
 from tftraining.launch.failure.incident import PLANNED
 from tftraining.launch.failure.same_failure import SPREAD, counts_as_same_failure
@@ -26,7 +26,6 @@ from tftraining_operator.plan.incident import NODE_CONDITION, Incident, describe
 
 # No program makes a step in less: it is still importing.
 SHORT_LIFE = timedelta(minutes=1)
-NO_REASON = ("", "Error", "Completed")
 
 
 def apply_rules(spec: JobSpec, status: Status, incident: Incident) -> tuple[Incident, Problem | None]:
@@ -34,30 +33,27 @@ def apply_rules(spec: JobSpec, status: Status, incident: Incident) -> tuple[Inci
     if not incident.charged or incident.pod is None:
         return incident, None
     pod = incident.pod
-    decision = spec.restart_policy.decide(failure_of(spec, pod), _has_stepped(status, pod))
-    problem = _failed_by(decision, spec, incident, pod) if decision.effect.ends_job else None
+    decision = spec.restart_policy.decide(failure_of(incident), _has_stepped(status, pod))
+    problem = _failed_by(decision, incident, pod) if decision.effect.ends_job else None
     charged, message = decision.effect.charged, incident.message
     message = message if charged else decision.explain(message)
     return msgspec.structs.replace(incident, decision=decision, charged=charged, message=message), problem
 
 
-def _failed_by(decision: restart_rules.Decision, spec: JobSpec, incident: Incident, pod: Pod) -> Problem:
+def _failed_by(decision: restart_rules.Decision, incident: Incident, pod: Pod) -> Problem:
     """Why the job has failed: by a rule, or because the failure would repeat after any restart."""
-    kind = failure_of(spec, pod).reason
+    kind = incident.reason
     if decision.rule:
         return Problem(decision.reason(kind), decision.explain(incident.message))
     last = (pod.exit.message if pod.exit else "").strip().rpartition("\n")[2]
     return Problem(kind, f"{pod.label} failed: {describe(pod)}: {FATAL[kind]}: {last[:300]}")
 
 
-def failure_of(spec: JobSpec, pod: Pod) -> restart_rules.Failure:
-    """How the pod failed. Without a launcher the last lines of the log show the failures that no restart can mend."""
-    role, ended = str(pod.replica.role) if pod.replica else "", pod.exit
-    if ended is None:
-        return restart_rules.Failure(role, None, None, pod.reason)
-    kind = "" if spec.in_place else kind_of(ended.code, tuple(ended.message.splitlines()))
-    reason = kind or pod.reason or "Error" if ended.reason in NO_REASON else ended.reason
-    return restart_rules.Failure(role, ended.code, ended.signal, reason)
+def failure_of(incident: Incident) -> restart_rules.Failure:
+    """How the pod of the incident failed, as the rules see it."""
+    replica = incident.pod.replica if incident.pod else None
+    role = str(replica.role) if replica else ""
+    return restart_rules.Failure(role, incident.exit_code, incident.signal, incident.reason)
 
 
 def count_restart(spec: JobSpec, status: Status, incident: Incident, now: datetime, copy: int | None) -> Restarts:

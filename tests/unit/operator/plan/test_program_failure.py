@@ -48,6 +48,16 @@ def test_what_the_status_says_of_a_crash() -> None:
     assert (cluster.events[-1].type, cluster.events[-1].reason) == ("Warning", "Error")
 
 
+def test_status_and_rules_have_the_same_reason_for_a_failure_after_a_step() -> None:
+    log = "Traceback (most recent call last):\nImportError: no"
+    rule = {"onReasons": ["ImportError"], "action": "Ignore"}
+    for job in (a_job(), a_job().set("restartPolicy.rules", [rule])):
+        cluster = SimulatedCluster(job).run().wait(120).exit("worker-1", message=log).settle()
+        last, status = cluster.status.last_restart, cluster.status
+        assert last is not None and status.failure is not None
+        assert (status.reason, last.reason, status.failure.reason, cluster.events[-1].reason) == ("ImportError",) * 4
+
+
 def test_a_pod_that_fails_before_its_container_ran() -> None:
     cluster = SimulatedCluster(a_job()).run()
     cluster.api.pods["mnist-worker-1"]["status"] = {"phase": "Failed"}
@@ -56,10 +66,10 @@ def test_a_pod_that_fails_before_its_container_ran() -> None:
 
 
 def test_the_time_without_training_is_told() -> None:
-    cluster = SimulatedCluster(a_job()).run().exit("worker-1").settle().wait(7).run()
+    cluster = SimulatedCluster(a_job()).run().exit("worker-1").settle().wait(7.26).run()
     last = cluster.status.last_restart
-    assert last is not None and last.down_seconds == 7.0
-    assert cluster.events[-1].message == "2/2 replicas training, 7 s after Error"
+    assert last is not None and last.down_seconds == 7.3
+    assert cluster.events[-1].message == "2/2 replicas training, 7.3 s after Error"
 
 
 @pytest.mark.parametrize("crashed", [("worker-0",), ("worker-2",), ("worker-0", "worker-1", "worker-2")])
@@ -112,6 +122,8 @@ def test_a_crash_before_the_gang_was_complete_is_charged_too() -> None:
     cluster = SimulatedCluster(a_job()).settle()
     cluster.kubelet.start("mnist-worker-1")
     cluster.exit("worker-1", code=2).run()
+    told = "worker-1 failed: exit code 2; restarting the gang as attempt 2"
+    assert told in [each.message for each in cluster.events]
     assert (cluster.status.attempt, cluster.status.restarts.counted) == (2, 1)
 
 
