@@ -220,7 +220,7 @@ def count(gang: SortedPods, old: Mapping[str, Counts]) -> dict[str, Counts]:
                 ready=sum(1 for pod in pods if pod.ready),
                 succeeded=sum(1 for pod in pods if pod.succeeded) + gone,
                 failed=sum(1 for pod in pods if pod.failed),
-                highest=max(old.get(role, Counts()).highest, *used, 0),
+                highest=max((old.get(role, Counts()).highest, *used)),
                 completed_indexes=pack(each.index for each in wanted if is_done(gang, each)),
                 absent_indexes=pack(each.index for each in wanted if each not in gang.members),
             )

@@ -40,19 +40,20 @@ def find_unreplaceable(pods: Iterable[Pod], given_up: Iterable[Pod]) -> Pod | No
 
 def next_successors(numbers: Mapping[str, int], lost: Iterable[Replica], pods: Iterable[Pod]) -> dict[str, int]:
     """status.successors after the loss of these replicas."""
-    known = _numbers(numbers, pods)
+    known = _beyond(numbers, pods, 0)
     return {**numbers, **{str(each): known.get(str(each), 0) + 1 for each in lost}}
 
 
 def free_successors(numbers: Mapping[str, int], given_up: Iterable[Pod]) -> dict[str, int]:
     """status.successors, corrected so that no name of a pod that was given up is used again: an API server whose
     definition of the resource is older drops the field."""
-    taken = {pod.label: pod.successor + 1 for pod in sorted(given_up, key=lambda pod: pod.successor) if pod.queue_group}
-    return {each: max(numbers.get(each, 0), taken.get(each, 0)) for each in (*numbers, *taken)}
+    return _beyond(numbers, (pod for pod in given_up if pod.queue_group), 1)
 
 
-def _numbers(numbers: Mapping[str, int], pods: Iterable[Pod]) -> dict[str, int]:
+def _beyond(numbers: Mapping[str, int], pods: Iterable[Pod], least: int) -> dict[str, int]:
+    """The numbers, each by `least` or more beyond those of the member's pods."""
     found = dict(numbers)
     for pod in pods:
-        found[pod.label] = max(found.get(pod.label, 0), pod.successor)
+        number = pod.successor + least
+        found[pod.label] = max(number, found.get(pod.label, number))
     return found

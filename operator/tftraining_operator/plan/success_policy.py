@@ -60,8 +60,9 @@ def _why(spec: JobSpec, gang: SortedPods, last: ReportedProgress | None) -> Prob
 
 def _early(last: ReportedProgress | None) -> str:
     """A clause for a program that has ended the training in an earlier epoch than its last one; "" for no such."""
-    epoch, epochs = (last.epoch or 0, last.epochs or 0) if last is not None else (0, 0)
-    return f"; the program ended the training early, in epoch {epoch} of {epochs}" if 0 < epoch < epochs else ""
+    if last is None or not last.epoch or not last.epochs or last.epoch >= last.epochs:
+        return ""
+    return f"; the program ended the training early, in epoch {last.epoch} of {last.epochs}"
 
 
 def _failed(gang: SortedPods) -> Pod | None:

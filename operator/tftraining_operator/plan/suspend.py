@@ -96,6 +96,6 @@ def _counts(context: Context, draft: Draft) -> dict[str, Counts]:
             counts[role] = Counts(
                 desired=wanted.count(role),
                 active=sum(1 for pod in there.values() if not pod.ended),
-                highest=max(status.replicas.get(role, Counts()).highest, *there, 0),
+                highest=max((status.replicas.get(role, Counts()).highest, *there)),
             )
     return counts

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from tftraining.launch.failure.same_failure import SPREAD
+from tftraining.launch.failure.same_failure import SPREAD, counts_as_same_failure
 from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.indexes import unpack
 from tftraining_api.model.job import Job
@@ -38,7 +38,7 @@ def hold_invariants(job: Job, observed: Observed, step: Step, now: datetime) -> 
     _within_budget(job, observed, step)
     _the_same_failure_is_one(job, step)
     _only_own_pods_go(job, observed, step)
-    _pauses_are_kept(job, step, now)
+    _pauses_are_kept(job, observed, step, now)
     _counted_as_what_it_is(job, observed, step, now)
     _a_quiet_minute_refills(job, observed, step)
     _processes_are_counted_by_launchers(job, observed, step)
@@ -177,17 +177,32 @@ def _force_only_for_the_lost(observed: Observed, step: Step, patience: int, now:
             assert since and since + timedelta(seconds=patience) <= now
 
 
-def _pauses_are_kept(job: Job, step: Step, now: datetime) -> None:
+def _pauses_are_kept(job: Job, observed: Observed, step: Step, now: datetime) -> None:
     """0, 1, 2, 4 … 60 s: not before that, and no longer; after the same exception until it is a minute old."""
     last, blows = step.status.last_restart, step.status.restarts.without_progress
     if last is None or job.spec is None or step.status.phase not in ("Starting", "Running", "Restarting"):
         return
     pause = timedelta(seconds=0 if blows < 2 else min(60, 2 ** min(blows - 2, 10)))
-    row = step.status.restarts.same_failure if last.exception else None
+    told, limit = last.exception, job.spec.restart_policy.same_failure_limit
+    row = step.status.restarts.same_failure if told and limit and counts_as_same_failure(told) else None
     if row is not None and (left := row.since + timedelta(seconds=60) - last.time) > timedelta():
         pause = min(pause, left)
     if any(pod["metadata"]["labels"][LABEL_ROLE] in GANG_ROLES for pod in step.create_pods):
         assert now >= last.time + pause or last.time > now, "a time in the future delays nothing"
+    elif _only_the_pause_delays(job, observed, step):
+        assert now < last.time + pause and step.requeue_at is not None and step.requeue_at <= last.time + pause
+
+
+def _only_the_pause_delays(job: Job, observed: Observed, step: Step) -> bool:
+    """Whether a pod of the gang is missing, and nothing but the pause after a restart keeps it from being created."""
+    there, new = {pod.label for pod in observed.replicas}, step.status
+    missing = job.spec is not None and any(str(each) not in there for each in job.spec.gang)
+    finished = any(each.completed_indexes for each in new.replicas.values())
+    others = observed.refusal or observed.leftovers or observed.storage.held or observed.quota or finished
+    stale = any(
+        pod.replica is None or (pod.replica.role in GANG_ROLES and pod.attempt != new.attempt) for pod in observed.pods
+    )
+    return missing and not others and not stale and new.keras == job.status.keras
 
 
 def _counted_as_what_it_is(job: Job, observed: Observed, step: Step, now: datetime) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.crd import definition
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.support.simulated_cluster.suspension import resume, suspend
@@ -34,10 +35,10 @@ def running(job: JobBuilder | None = None) -> SimulatedCluster:
     return cluster.wait(5)
 
 
-def leave(cluster: SimulatedCluster, member: str = "worker-1") -> SimulatedCluster:
+def leave(cluster: SimulatedCluster, member: str = "worker-1", why: str = WHY) -> SimulatedCluster:
     """The launcher of this member leaves its node."""
     ledger = {"processFailures": 3, "withoutProgress": 3}
-    told = {"verdict": "", "reason": "NodeSuspected", "message": WHY, "member": "worker-1", "ledger": ledger}
+    told = {"verdict": "", "reason": "NodeSuspected", "message": why, "member": "worker-1", "ledger": ledger}
     return cluster.exit(member, code=143, message=f"tftraining/1 {json.dumps(told)}\n")
 
 
@@ -69,6 +70,12 @@ def test_a_member_that_leaves_its_node_gets_a_pod_alone_that_avoids_it_and_it_is
     restarts = cluster.status.restarts
     assert (restarts.counted, restarts.pod_failures, restarts.disruptions, restarts.recreated) == (3, 0, 0, 1)
     assert cluster.status.last_restart is not None and cluster.status.last_restart.reason == "NodeSuspected"
+
+
+def test_a_long_reason_is_cut_as_the_definition_bounds_it() -> None:
+    (node,) = leave(running(), why="x" * 600).settle().status.avoided_nodes
+    fields = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert node.why == "x" * fields["avoidedNodes"]["items"]["properties"]["why"]["maxLength"]
 
 
 def test_the_users_own_affinity_stays() -> None:

@@ -10,6 +10,7 @@ from tests.support.simulated_cluster.builders import JobBuilder, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tftraining_api.model.status import Restarts
 from tftraining_operator.model.launcher_report import parse_report
+from tftraining_operator.model.observed import LauncherReport
 
 
 def running(job: JobBuilder | None = None) -> SimulatedCluster:
@@ -17,6 +18,13 @@ def running(job: JobBuilder | None = None) -> SimulatedCluster:
     cluster.trajectory.clear()
     cluster.events.clear()
     return cluster
+
+
+def report_of_next_round(cluster: SimulatedCluster) -> LauncherReport:
+    """The report of launchers whose next round has started, and whose programs have told nothing yet."""
+    heard = cluster.launchers.last_report()
+    assert heard is not None
+    return msgspec.structs.replace(heard, report=msgspec.structs.replace(heard.report, phase="Starting"))
 
 
 def uids(cluster: SimulatedCluster) -> dict[str, str]:
@@ -57,6 +65,12 @@ def test_a_report_that_is_older_than_readiness_delays_the_phase_and_never_turns_
     assert cluster.settle().status.phase == "Running"
     cluster.launcher_report = cluster.launchers.last_report()
     assert cluster.launcher_report is not None and cluster.launcher_report.report.phase == "Waiting"
+    assert cluster.settle().status.phase == "Running"
+    cluster.launchers.tick()
+    cluster.launchers.crash("worker-1")
+    before = report_of_next_round(cluster)
+    cluster.run()
+    cluster.launcher_report = before
     assert cluster.settle().status.phase == "Running"
 
 
@@ -175,11 +189,12 @@ def test_the_failure_that_ends_a_job_is_no_restart() -> None:
     assert cluster.run().status.last_restart is None
 
 
-def test_a_gang_that_restarts_is_not_ready_whatever_the_probes_have_not_seen_yet() -> None:
+@pytest.mark.parametrize("begun", [False, True], ids=["no round yet", "the next round"])
+def test_a_gang_that_restarts_is_not_ready_whatever_the_probes_have_not_seen_yet(begun: bool) -> None:
     cluster = running()
     cluster.launchers.crash("worker-1")
     cluster.kubelet.start("mnist-worker-0", "mnist-worker-1")
-    cluster.launcher_report = cluster.launchers.last_report()
+    cluster.launcher_report = report_of_next_round(cluster) if begun else cluster.launchers.last_report()
     cluster.settle()
     assert (cluster.status.phase, cluster.status.is_true("Ready")) == ("Restarting", False)
 
@@ -438,7 +453,8 @@ def test_pods_that_fail_again_and_again_wait_longer_and_longer_and_use_up_the_bu
     assert waits == [0, 1, 2]
     cluster.exit("worker-1", code=137).run_timers()
     assert (cluster.status.phase, cluster.status.reason) == ("Failed", "MaxRestartsExceeded")
-    assert cluster.status.restarts.pod_failures == 3
+    restarts = cluster.status.restarts
+    assert (restarts.pod_failures, restarts.checkpoint) == (3, None)
 
 
 @pytest.mark.parametrize(("steps", "phase"), [((100, 200, 300), "Running"), ((100, 100, 100), "Failed")])
@@ -567,6 +583,7 @@ def test_the_last_epoch_is_told_by_the_verdict() -> None:
     words = 'tftraining/1 {"verdict": "Succeeded", "progress": {"epoch": 10, "epochs": 10}}\n'
     cluster.exit("worker-0", code=0, message=words).settle()
     assert cluster.status.progress is not None and cluster.status.progress.display == "epoch 10/10"
+    assert cluster.status.message == "worker-0 (the chief) has succeeded"
 
 
 def test_a_program_that_ends_the_training_early_is_told_with_the_end() -> None:

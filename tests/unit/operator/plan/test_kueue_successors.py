@@ -160,7 +160,11 @@ def test_the_loss_of_the_last_one_makes_a_larger_restart_of_the_same() -> None:
 
 def test_a_pod_that_ends_politely_costs_its_gang() -> None:
     # Kueue counts a pod that ended with 0 among those that have done their part, and gives its quota back.
-    cluster = trained().delete("worker-1").settle().exit("worker-1", code=0).run_timers()
+    cluster = trained()
+    cluster.kubelet.mark_disrupted("mnist-worker-1", "EvictionByEvictionAPI")
+    cluster.delete("worker-1").settle().exit("worker-1", code=0).settle()
+    assert (cluster.status.phase, cluster.status.reason) == ("Restarting", "EvictionByEvictionAPI")
+    cluster.run_timers()
     assert (cluster.status.attempt, cluster.status.phase, cluster.status.restarts.disruptions) == (2, "Running", 1)
 
 

@@ -101,8 +101,11 @@ def test_once_for_each_transition_also_where_the_successor_is_on_that_node(
 
 def test_a_pod_of_the_second_of_the_transition_leaves_once() -> None:
     cluster = on_two_nodes(a_launched_job())
-    break_node(cluster)
-    assert cluster.run_timers().status.restarts.disruptions == 1
+    cluster.nodes.set_condition("node-b")
+    cluster.api.nodes["node-b"]["status"]["conditions"][-1]["message"] = ""
+    assert cluster.wait(1).run_timers().status.restarts.disruptions == 1
+    (node,) = cluster.status.avoided_nodes
+    assert node.why == "worker-1 left its node (node-b has GpuEccError since 2026-03-01T12:00:00Z)"
     assert not cluster.wait(60).step()
 
 

@@ -4,11 +4,13 @@ resumes elsewhere, nobody is charged, and nothing trains twice.
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from tests.support.simulated_cluster.builders import JobBuilder, a_job, a_launched_job
-from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.support.simulated_cluster.simulation import IMAGE, SimulatedCluster
 from tftraining_operator.model.node import CONTROL_PLANE
+from tftraining_operator.plan.planner import plan
 
 Fault = Callable[[SimulatedCluster], object]
 
@@ -402,6 +404,13 @@ def test_a_job_ends_though_a_pod_is_on_a_dead_node(cluster: SimulatedCluster) ->
     assert cluster.status.is_true("Cleaned")
 
 
+def test_a_job_that_ends_waits_for_no_program_of_a_lost_node() -> None:
+    cluster = on_two_nodes(a_launched_job())
+    cluster.nodes.remove("node-b")
+    cluster.exit("worker-0", code=0, message='tftraining/1 {"verdict": "Succeeded"}\n').settle()
+    assert (cluster.status.phase, cluster.pods) == ("Succeeded", ["worker-0"])
+
+
 def test_a_suspension_does_not_wait_for_a_dead_node(cluster: SimulatedCluster) -> None:
     cluster.nodes.power_off("node-b")
     cluster.api.edit("runPolicy.suspend", True)
@@ -445,6 +454,18 @@ def test_a_silent_node_counts_as_in_an_outage_where_nobody_may_read_nodes(namesp
     cluster.run().wait(599).run()
     assert untouched(cluster) and not cluster.step()
     assert recovered(cluster.wait(1).run())
+
+
+def test_an_operator_that_sees_the_silence_late_waits_as_long_as_if_it_had_begun_then(
+    namespaced: SimulatedCluster,
+) -> None:
+    cluster = namespaced
+    cluster.nodes.power_off("node-b")
+    cluster.wait(600)
+    job, observed = cluster.observe(cluster.api.snapshot())
+    pods = [msgspec.structs.replace(pod, silence_noticed_at=cluster.now) for pod in observed.pods]
+    step = plan(job, msgspec.structs.replace(observed, pods=tuple(pods)), cluster.now, IMAGE)
+    assert (step.status.restarts.disruptions, step.delete_pods) == (0, ())
 
 
 def test_what_kubernetes_evicts_from_a_silent_node_is_replaced(namespaced: SimulatedCluster) -> None:

@@ -57,6 +57,14 @@ def test_a_gang_that_has_trained_never_gives_back(launched: bool) -> None:
         assert found is None or not found.holds, "a new attempt, of which no pod is there"
 
 
+def test_a_gang_whose_new_pods_are_of_the_second_of_its_restart_has_not_begun() -> None:
+    cluster = SimulatedCluster(a_job().workers(3)).run().wait(0.4)
+    cluster.api.refusals["pod/mnist-worker-2"] = (403, "exceeded quota: q, requested: pods=1, used: pods=2, limited: 2")
+    cluster.exit("worker-1").settle().kubelet.remove_deleted()
+    cluster.settle()
+    assert cluster.status.phase == "Restarting" and asked(cluster) == (["worker-2"], True, True)
+
+
 def test_the_smallest_gang_is_enough() -> None:
     cluster = SimulatedCluster(a_launched_job().workers(4).set("minReplicas", 2))
     assert asked(cluster) == (["worker-0", "worker-1"], True, False)

@@ -5,6 +5,8 @@ import pytest
 
 from tests.support.simulated_cluster.builders import a_job, a_launched_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
+from tests.unit.operator.plan.test_gang_scheduling import VOLCANO
+from tests.unit.operator.plan.test_kueue_successors import queued
 from tftraining_api.manifests.network_policy import OperatorSelector
 from tftraining_operator.plan.refused_writes import without_earlier_words
 
@@ -115,9 +117,34 @@ def test_what_stands_beside_the_pods_is_deleted_at_last_also_if_that_was_refused
     cluster.launchers.end("Succeeded", "ChiefSucceeded", "worker-0 has succeeded", {})
     cluster.run()
     assert f"DELETE {policy} {REFUSED}" in refusal(cluster)
+    assert list(cluster.api.services) == ["mnist"]
     cluster.api.refusals.clear()
     cluster.run_timers()
     assert not cluster.api.auxiliary_objects and not cluster.api.services
+
+
+def test_one_refused_deletion_beside_the_pods_keeps_the_service_and_no_other_object() -> None:
+    cluster = SimulatedCluster(a_launched_job().set("runPolicy.scheduling.podGroup", {"apiVersion": VOLCANO}))
+    cluster.operator_selector = OperatorSelector("system", {"app": "operator"})
+    policy, _ = cluster.run().api.auxiliary_objects
+    cluster.api.refusals[f"DELETE {policy}"] = WINDOW
+    cluster.launchers.end("Succeeded", "ChiefSucceeded", "worker-0 has succeeded", {})
+    for _ in range(5):
+        cluster.step()
+    assert (list(cluster.api.auxiliary_objects), list(cluster.api.services)) == ([policy], ["mnist"])
+
+
+def test_the_end_of_a_lost_pod_in_a_queue_is_asked_for_again_when_that_is_due_and_not_before() -> None:
+    cluster = SimulatedCluster(queued())
+    cluster.nodes.add("node-b")
+    cluster.run().nodes.power_off("node-b")
+    (lost,) = [name for name, pod in cluster.api.pods.items() if pod["spec"]["nodeName"] == "node-b"]
+    write = f"PATCH pod/{lost}/status"
+    cluster.api.refusals[write] = WINDOW
+    cluster.run().wait(61).run().run()
+    assert cluster.refused_changes[write].tries == 1
+    to_the_next_try(cluster)
+    assert cluster.refused_changes[write].tries == 2
 
 
 def test_a_suspended_job_says_which_pod_cannot_be_deleted() -> None:

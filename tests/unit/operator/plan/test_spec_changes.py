@@ -372,6 +372,8 @@ def test_a_change_in_a_suspension_that_was_over_too_soon_restarts_the_gang_once(
     assert last is not None and last.reason == "SpecChanged"
     assert (restarts.counted, restarts.disruptions, restarts.without_progress) == (0, 0, 0)
     assert cluster.status.message == "2 replicas training"
+    told = "the pod template or a replica count changed; restarting the gang as attempt 2"
+    assert [each.message for each in cluster.events if each.reason == "SpecChanged"] == [told]
 
 
 def test_a_gang_that_is_made_anew_says_where_it_went_on() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tftraining_api.model.job import Job
 from tftraining_api.model.names import Key
 from tftraining_api.model.status import Progress, Restarts, Status
-from tftraining_operator.plan.status_writes import PROGRESS_WRITES, due
+from tftraining_operator.plan.status_writes import ITEM, KERAS, PROGRESS_WRITES, dropped_fields, due
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 POLL = 15.0
@@ -112,3 +112,9 @@ def test_the_budget_holds_up_nothing_but_progress(news: dict[str, object]) -> No
 def test_counts_wait_for_a_second_whatever_progress_comes_with_them() -> None:
     new = msgspec.structs.replace(told(TRAINS, 20), ready="1/2")
     assert waits(new, training=100_000) == 1
+
+
+def test_fields_that_an_older_definition_drops_are_found_in_lists_too() -> None:
+    sent = {"keras": "3", "attempt": 1, "nodes": [{"name": "a"}, {"name": "b", "usedBy": "worker-1"}]}
+    kept = {"attempt": 1, "nodes": [{"name": "a"}, {"name": "b"}]}
+    assert set(dropped_fields(sent, kept)) == {KERAS, ("nodes", ITEM, "usedBy")}

@@ -48,4 +48,4 @@ def test_a_job_that_writes_already_is_told_once_and_goes_on() -> None:
     assert (cluster.status.phase, cluster.status.attempt) == ("Running", 1)
     cluster.storage = StorageUse()
     condition = cluster.run().status.condition("StorageShared")
-    assert condition is not None and condition.status == "False"
+    assert condition is not None and (condition.status, condition.reason) == ("False", "StorageAlone")

@@ -137,6 +137,15 @@ def test_a_worker_does_not_decide(cluster: SimulatedCluster) -> None:
         assert cluster.run().status.phase == "Running"
 
 
+def test_the_log_of_a_failed_job_is_that_of_the_member_at_fault() -> None:
+    cluster = SimulatedCluster(a_launched_job()).run()
+    for name in ("worker-0", "worker-1"):
+        head = '{"verdict": "Failed", "reason": "Error", "member": "worker-1"}'
+        cluster.exit(name, message=f"tftraining/1 {head}\nlog of {name}\n")
+    failure = cluster.run().status.failure
+    assert failure is not None and (failure.pod, failure.log_tail) == ("mnist-worker-1", "log of worker-1")
+
+
 def test_done_pods_that_are_deleted_do_not_run_again(cluster: SimulatedCluster) -> None:
     ended(succeeded(cluster))
     cluster.kubelet.force_delete(*list(cluster.api.pods))
