@@ -110,6 +110,21 @@ def test_the_old_curve_stays_until_the_first_report_after_a_restart() -> None:
     assert points(series)[-1] == (1000, 1000.0)
 
 
+def test_a_cut_of_many_metrics_keeps_all_of_them_and_loses_rows() -> None:
+    series = Series()
+    for step in range(200):
+        series.record(step, 1, START + step, {f"metric_{n}": step for n in range(8)})
+    cut = series.cut()
+    assert len(cut.metrics) == 8 and history.STATUS_ROWS <= len(cut) < 200
+
+
+def test_the_largest_step_of_every_json_parser_is_kept() -> None:
+    series = Series()
+    series.record(2**53, None, 2.0**37, {"loss": 1.0})
+    series.record(2**60, None, START, {"val_loss": 1.0})
+    assert (list(series.steps), list(series.times)) == ([2**53], [2.0**37])
+
+
 def test_reports_of_one_step_are_one_row() -> None:
     series = Series()
     series.record(10, 1, START, {"loss": 0.5})

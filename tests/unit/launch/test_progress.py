@@ -14,6 +14,7 @@ from tftraining.launch.progress import Snapshot
 def test_times_in_frames_are_ages() -> None:
     there = Snapshot(epoch=2, step=7, first_step_time=10.0, last_step_time=19.0, updated=1e9, metrics={"loss": 0.5})
     frame = json.loads(json.dumps(progress.to_frame(there, 20.0)))
+    assert not {"connecting", "alone"} & frame.keys(), "what is not so takes no place"
     here = progress.from_frame(frame, 1000.0)
     assert (here.first_step_time, here.last_step_time) == (990.0, 999.0)
     assert (here.epoch, here.step, here.metrics, here.epochs) == (2, 7, {"loss": 0.5}, None)

@@ -102,16 +102,17 @@ class Series:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form: columns, with null for a value that a row lacks."""
-        start = self.times[0] if len(self) else 0.0
-        rows = {
-            "startTime": rfc3339(start),
+        marks = [{"time": rfc3339(each.time), "step": each.step, "reason": each.reason} for each in self.marks]
+        if not len(self):
+            return {"restarts": marks}
+        return {
+            "startTime": rfc3339(self.times[0]),
             "steps": [_known(each) for each in self.steps],
             "epochs": [_known(each) for each in self.epochs],
-            "seconds": [round(each - start, 3) for each in self.times],
+            "seconds": [round(each - self.times[0], 3) for each in self.times],
             "metrics": {name: [_finite(each) for each in column] for name, column in self.metrics.items()},
+            "restarts": marks,
         }
-        marks = [{"time": rfc3339(each.time), "step": each.step, "reason": each.reason} for each in self.marks]
-        return {**(rows if len(self) else {}), "restarts": marks}
 
     def cut(self, limit: int = STATUS_BYTES) -> Series:
         """A copy whose JSON has at most `limit` bytes: of fewer rows, and of fewer metrics if there are very many."""

@@ -72,6 +72,16 @@ The error could be from a previous operation. Restart your program to reset.
             LOST_PEER,
             "UnavailableError: Collective ops is aborted by: Socket closed (at CollectiveReduceV2)",
         ),
+        (
+            "RuntimeError: Could not automatically infer the output shape / dtype of 'own'.",
+            "\nError encountered:\n\nIncompatible shapes: [4,8] vs. [4,7]\nbye",
+            "RuntimeError: Incompatible shapes: [4,8] vs. [4,7]",
+        ),
+        (
+            "InvalidArgumentError: {{function_node x}} : Tensor had NaN values",
+            "",
+            "InvalidArgumentError: Tensor had NaN values",
+        ),
         ("ValueError: one", "\ntwo\nthree: four", "ValueError: one"),
         (
             "ValueError: same number.'x' sizes: 64",

@@ -90,6 +90,13 @@ def test_errors_of_the_interpreters_own_that_mean_the_same(error: str) -> None:
     assert folded(f"{FRAMES}{error}\n") == f"{FOLDED}5 lines: {error} (set {VARIABLE}=1 to see it)\n"
 
 
+def test_bytes_that_are_no_text_are_replaced() -> None:
+    folding = Folding()
+    folding.blame("worker-1")
+    folding.feed(FRAMES.encode() + b"BrokenPipeError: \xff\n", 0.0)
+    assert settle(folding) == f"{FOLDED}5 lines: BrokenPipeError: \ufffd (set {VARIABLE}=1 to see it)\n"
+
+
 def test_errors_of_the_program_itself_are_passed_on_at_once() -> None:
     folding = Folding()
     folding.blame("worker-1")
@@ -105,6 +112,7 @@ def test_what_comes_after_is_kept_but_for_tensorflows_complaints() -> None:
     told = folded(f"{LOST}{GRAPH}{complaint}{older}{after}")
     assert told.startswith(f"{FOLDED}16 lines")
     assert told.endswith(f"to see it)\n{after}")
+    assert folded(f"{LOST}{GRAPH}{complaint}{after}").startswith(f"{FOLDED}15 lines")
     assert folded(f"{LOST}{GRAPH}unfinished").endswith("to see it)\nunfinished")
 
 

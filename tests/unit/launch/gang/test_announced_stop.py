@@ -209,9 +209,13 @@ def test_no_copy_is_ordered_after_a_leaving_member_has_waited_long_enough() -> N
     assert {frame["type"] for _, frame in chief.outbox.take_all()} == {"beat"}
 
 
-def test_no_copy_is_missed_before_the_first_step() -> None:
+@pytest.mark.parametrize("backup", [None, report(0)], ids=["no backup yet", "backups are on"])
+def test_no_copy_is_missed_before_the_first_step(backup: dict[str, Any] | None) -> None:
     chief = start_gang_with_copies("worker-0", "worker-1")
+    for name in ("worker-0", "worker-1"):
+        chief.handle_frame(name, {**heartbeat(1, 8.0), "backup": backup}, 8.0)
     leave(chief, "worker-1", 9.0)
+    assert ordered(chief) == {}
     chief.handle_disconnect("worker-1", 9.5)
     assert chief.last_incident is not None
     assert (chief.last_incident.reason, chief.last_incident.backup_skipped) == ("Terminated", "")
@@ -240,6 +244,8 @@ def test_newcomers_wait_for_a_copy_and_not_for_the_end_of_the_epoch() -> None:
     chief.tick(19.0)
     steps = {name: frame["step"] for name, frame in chief.outbox.take_all() if frame["type"] == "copy"}
     assert steps == {"worker-0": 155, "worker-1": 155}
+    chief.tick(19.1)
+    assert chief.rounds.running and ordered(chief) == {}, "the copy is ordered already"
     for name in steps:
         hold(chief, name, 19.5, 155)
     incident = chief.last_incident

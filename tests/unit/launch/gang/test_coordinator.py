@@ -749,7 +749,7 @@ def test_the_start_deadline_names_three_and_counts_the_rest() -> None:
         chief.handle_frame("worker-0", heartbeat(0, second), second)
         chief.tick(second)
     assert chief.verdict.result is not None
-    assert chief.verdict.result.reason == "StartDeadlineExceeded"
+    assert (chief.verdict.result.reason, chief.verdict.result.member) == ("StartDeadlineExceeded", None)
     assert chief.verdict.result.message.startswith(
         "worker-1, worker-2, worker-3 and 2 more did not connect within 10 s"
     )

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.simulated_gang.simulation import exited, hello, make_coordinator
+from tests.support.simulated_gang.copies import report, start_gang_with_copies
+from tests.support.simulated_gang.simulation import exited, heartbeat, hello, make_coordinator
 from tftraining.launch.gang import memory_backups
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.in_user_process.memory_backup import copy_file
@@ -155,8 +156,19 @@ def test_a_frame_of_something_else_is_refused(told: object) -> None:
         memory_backups.from_frame(told)
 
 
+def test_the_newest_step_that_all_have_copied_is_unknown_until_all_tell() -> None:
+    chief = start_gang_with_copies("worker-0", "worker-1")
+    found = []
+    for name, step in (("worker-0", 16), ("worker-1", 8)):
+        found.append(memory_backups.newest_common_step(chief.membership.trainers))
+        chief.handle_frame(name, {**heartbeat(1, 1.0), "backup": report(step)}, 1.0)
+        found.append(memory_backups.newest_common_step(chief.membership.trainers))
+    assert found == [None, None, None, 8]
+
+
 def test_names_beyond_any_training_are_no_copies() -> None:
-    assert memory_backups.from_frame([[1, 2], [10**18 - 1, 1], [1, 10**18 - 1], [-1, 1]]) == frozenset({(1, 2)})
+    told = [[1, 2], [0, 0], [10**18 - 1, 1], [1, 10**18 - 1], [-1, 1], [1, -1]]
+    assert memory_backups.from_frame(told) == frozenset({(1, 2), (0, 0)})
 
 
 # What a kill leaves.

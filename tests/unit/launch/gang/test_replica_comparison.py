@@ -40,6 +40,7 @@ class Gang:
         self.chief: Coordinator = start_gang_with_copies(*members)
         self.names = list(self.chief.membership.gang)
         self.now = 5.0
+        self.earlier = 0  # the steps of the program's earlier fits
         self.asked: dict[str, int] = {}  # by member, the step from which on a summary is asked for
         self.orders = 0
 
@@ -55,7 +56,8 @@ class Gang:
             self.beat(name, step, told)
 
     def beat(self, name: str, step: int, told: dict[str, Any]) -> None:
-        progress = {"step": step, "first_step": 0, "first_step_time": self.now - 5.0, "updated": 1000.0}
+        made = {"step": step + self.earlier, "first_step": self.earlier, "fit_start": self.earlier}
+        progress = {**made, "first_step_time": self.now - 5.0, "updated": 1000.0}
         peer = self.chief.membership.get_peer(name)
         frame = heartbeat(peer.round, self.now, **progress)
         self.chief.handle_frame(name, {**frame, "backup": told}, self.now)
@@ -89,7 +91,9 @@ def test_equal_copies_are_counted_and_cost_no_frame(gang: Gang) -> None:
     assert (gang.compared, gang.found, gang.orders) == (3, (False, ""), 0)
 
 
-def test_a_member_with_another_value_is_named_within_two_copies(gang: Gang) -> None:
+@pytest.mark.parametrize("earlier", [0, 1000], ids=["the first fit", "a later fit"])
+def test_a_member_with_another_value_is_named_within_two_copies(gang: Gang, earlier: int) -> None:
+    gang.earlier = earlier
     gang.copy(16, {})
     gang.copy(32, WRONG_1)
     assert set(gang.asked) == {"worker-0", "worker-1"}, "one member of each digest"

@@ -92,8 +92,9 @@ def test_a_restart_is_marked_and_the_repeated_steps_replace_the_old_ones() -> No
         beat(chief, "worker-0", now, report(step, loss=1.0))
     chief.handle_frame("worker-1", exited(1, None, 9), 4.0)
     assert gang_summary(chief)["history"]["restarts"] == []
+    chief.handle_frame("worker-0", exited(1, None, 15, **{**report(300), "step": 309}), 4.5)
     restart(chief, 5.0)
-    mark = {"time": "1970-01-01T00:16:40.000Z", "step": 307, "reason": "Killed"}
+    mark = {"time": "1970-01-01T00:16:40.000Z", "step": 309, "reason": "Killed"}
     assert gang_summary(chief)["history"]["restarts"] == [mark]
     assert len(curve(chief)) == 3, "the curve stays until the program reports again"
     beat(chief, "worker-0", 6.0, report(250, first=150, loss=2.0))

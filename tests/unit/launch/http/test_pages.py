@@ -75,4 +75,11 @@ def test_metrics_contain_the_phase_and_the_counts() -> None:
     lines = metrics.metrics(settings(), told).splitlines()
     assert f"tftraining_training{labels} 1" in lines
     assert f"tftraining_restarts_in_place{labels} 0" in lines
+    known = {each: each for each in ("epoch", "step", "stepsPerSecond")}
+    shown = metrics.metrics(settings(), {**told, "progress": known}).splitlines()
+    assert [
+        f"tftraining_progress_{name}{labels} {each}" in shown
+        for name, each in (("epoch", "epoch"), ("step", "step"), ("steps_per_second", "stepsPerSecond"))
+    ] == [True] * 3
+    assert all(metrics.HELP.values())
     assert f"tftraining_training{labels} 0" in metrics.metrics(settings(), {**told, "phase": "Waiting"}).splitlines()

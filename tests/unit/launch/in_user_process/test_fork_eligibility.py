@@ -55,6 +55,7 @@ def reason(text: str, modules: Mapping[str, str] | None = None) -> str:
         "os.environ.update({'CUDA_VISIBLE_DEVICES': '0'})",
         "os.environ |= {'TF_A': '1'}",
         "os.environ.update(dict(TF_A='1'))",
+        "os.environ.update(dict(settings, WANDB_MODE='offline'))",
         "os.environ.pop('TF_A', None)",
         "del os.environ['TF_A']",
         "os.putenv('TF_A', '1')",
@@ -102,6 +103,7 @@ def test_setting_a_variable_before_the_import_needs_a_plain_start(statement: str
     [
         "import os\nos.environ['WANDB_MODE'] = 'offline'\nos.environ.setdefault('PYTHONHASHSEED', '0')",
         "import os\nos.environ['TF_CONFIG'] = '{}'",
+        "import os\nos.environ.update(dict(WANDB_MODE='offline'))",
         "import os\nos.environ.update(HTTP_PROXY='a', HTTPS_PROXY='a', NO_PROXY='b')",
         "import os\nos.environ.update(http_proxy='a', https_proxy='a', no_proxy='b', no_grpc_proxy='b')",
         "import os\nos.environ.update(TF_FORCE_GPU_ALLOW_GROWTH='true', NCCL_DEBUG='INFO', HF_HOME='/models')",

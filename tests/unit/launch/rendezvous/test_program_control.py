@@ -17,9 +17,11 @@ from tftraining.launch.failure.exit import Exit
 from tftraining.launch.in_user_process import legacy_keras
 from tftraining.launch.process.memory_store import MemoryStore
 from tftraining.launch.process.program import Program
+from tftraining.launch.progress import Snapshot
 from tftraining.launch.rendezvous.backup_control import BackupControl
 from tftraining.launch.rendezvous.chief_contact import ChiefContact
 from tftraining.launch.rendezvous.program_control import ProgramControl
+from tftraining.launch.rendezvous.program_watch import ProgramWatch
 from tftraining.launch.rendezvous.protocol import Frame
 from tftraining.launch.success_record import FileRecord
 
@@ -65,6 +67,28 @@ async def test_a_gang_that_grows_to_two_requests_legacy_keras_in_its_first_round
     with contextlib.suppress(asyncio.CancelledError):
         await executing
     await program.close()
+
+
+class FailedProgram(RecordingProgram):
+    """A program whose main thread has failed, and that sees no GPU."""
+
+    gpu_count = 0
+    pid = 1 << 22
+
+    def end_as_its_main_thread(self, code: int) -> None:
+        self.ended = code
+
+
+def test_a_program_that_has_failed_but_for_a_thread_is_ended_and_one_without_gpus_is_told(tmp_path: Path) -> None:
+    policy = {"policy": {"terminationGraceSeconds": 5}, "gpus": 1}
+    settings = read({"TF_CONFIG": TF_CONFIG, "TFTRAINING_LAUNCHER": json.dumps({**LAUNCHER, **policy})})
+    program = FailedProgram(tmp_path)
+    watch = ProgramWatch(settings, program)
+    failed = Snapshot(step=4, main_exit=3)
+    assert watch.look(failed, 1.0, is_running=True) == {"stuck": 0.0, "noGpu": True, "lingers": False}
+    assert not hasattr(program, "ended")
+    watch.look(failed, 1.0 + settings.policy.termination_grace_seconds, is_running=True)
+    assert program.ended == 3
 
 
 async def test_a_member_that_is_ready_again_has_no_suspect_copy(

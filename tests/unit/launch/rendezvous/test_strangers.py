@@ -12,3 +12,4 @@ def test_the_address_with_the_most_connections_loses_its_oldest() -> None:
     assert strangers.add("other", ("10.0.0.9", 1), 4) is None
     assert strangers.add("one too many", ("10.0.0.9", 2), 4) == "first"
     assert list(strangers) == ["second", "third", "other", "one too many"]
+    assert strangers.add("of a third", ("10.0.0.8", 1), 4) == "second", "the most, not the last address"

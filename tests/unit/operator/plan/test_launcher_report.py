@@ -9,7 +9,7 @@ import pytest
 
 from tftraining.launch.failure.exit import Exit
 from tftraining.launch.failure.restart_budget import Ledger
-from tftraining.launch.failure.result import Result, termination_message
+from tftraining.launch.failure.result import FAILED, Result, termination_message
 from tftraining_operator.cluster.launcher_reports import MAX_ANSWER_BYTES
 from tftraining_operator.model.launcher_report import parse_report, split_result
 
@@ -183,7 +183,7 @@ def test_a_long_answer_builds_nothing_that_nobody_asks_for(unit: bytes) -> None:
 
 def test_a_verdict_as_the_launcher_writes_it() -> None:
     ended = Exit(3, None, ("loss 0.5", "ValueError: no"), "")
-    verdict = Result("Failed", "MaxRestartsExceeded", "worker-1 failed", "worker-1", ended)
+    verdict = Result(FAILED, "MaxRestartsExceeded", "worker-1 failed", "worker-1", ended)
     told = {"progress": {"epoch": 3, "epochs": 10}, "lastRestart": None}
     found, lines = split_result(termination_message(verdict, Ledger(in_place=2, process_failures=1), told))
     assert found is not None

@@ -44,5 +44,5 @@ def _address(settings: Settings, known: Sequence[str], index: int) -> str:
 def largest(settings: Settings) -> int:
     """The largest number of step-making members, past or possible: whether legacy Keras is needed follows it, and
     must not change, because checkpoints depend on it."""
-    least = 2 if settings.policy.min_replicas else 1
-    return max(least, len(settings.gang.trainers), settings.largest_gang)
+    known = max(len(settings.gang.trainers), settings.largest_gang)
+    return max(known, 2) if settings.policy.min_replicas else known

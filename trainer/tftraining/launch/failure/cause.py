@@ -113,7 +113,7 @@ def _unwrap(name: str, lines: list[str]) -> tuple[str, list[str]] | None:
 
 
 def _in_user_code(_: str, lines: list[str]) -> tuple[str, list[str]] | None:
-    inner = [line[4:] if line.startswith("    ") else "" for line in lines[1:]]
+    inner = [line[4:] if line.startswith("    ") else "" for line in lines]
     named = next((number for number, line in enumerate(inner) if NAMED.match(line)), None)
     if named is None:
         return None

@@ -18,7 +18,7 @@ from tftraining.launch.gang.memory_backups import (
     newest_common_step,
 )
 from tftraining.launch.gang.peer import Peer
-from tftraining.launch.progress import QUIET_PROGRESS, QUIET_START, Snapshot, carry_over, has_reports, is_silent
+from tftraining.launch.progress import QUIET_PROGRESS, Snapshot, carry_over, has_reports, is_training
 from tftraining.launch.roles import traits_of
 
 WARMUP_PAUSE_SECONDS = 5.0  # seconds for which a newcomer leaves the processors to a round that begins
@@ -225,7 +225,7 @@ class Rounds:
         if first and (len(first) == len(trainers) or now - min(first) > FIRST_STEP_WAIT_SECONDS):
             self.training_since = max(first)
             self.has_stepped = True
-        elif all(is_silent(peer.progress) for peer in trainers) and now - self._started_at > QUIET_START:
+        elif not first and all(is_training(peer.progress, self._started_at, now) for peer in trainers):
             self.training_since = max(peer.started_at for peer in trainers)
 
     def check_progress(self, now: float, charged: bool) -> bool:
