@@ -1,5 +1,6 @@
 """The operator's types and the custom resource definition say the same: the same fields, the same defaults."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,6 +46,29 @@ def compared(kind: type, path: str) -> tuple[dict[str, Any], dict[str, Any]]:
     unparsed = ("template.", "volume.", "status.replicas.", "goodput.seconds.")
     defined = {key: value for key, value in of_crd(ROOT[path], path) if not any(part in key for part in unparsed)}
     return typed, defined
+
+
+def described(schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    """Give every field below `path` with its description; what is Kubernetes' own has none of our marks."""
+    for name, child in schema.get("properties", {}).items():
+        field = f"{path}.{name}"
+        if not re.search(r"\.template\.(metadata|spec)|\.volume\.", field):
+            yield field, child["description"]
+            yield from described(child, field)
+    if "items" in schema:
+        yield from described(schema["items"], f"{path}[]")
+
+
+def test_each_field_of_the_spec_is_alpha_beta_or_stable() -> None:
+    fields = dict(described(ROOT["spec"], "spec"))
+    assert len(fields) > 60
+    wrong = [name for name, text in fields.items() if not re.search(r"[^.] ?\. (Alpha|Beta|Stable)\.$", text)]
+    assert wrong == []
+    # A part is at least as stable as all that is in it: a stable field of an alpha object promises nothing.
+    order = ("Alpha", "Beta", "Stable")
+    marks = {name: order.index(text.rstrip(".").rpartition(" ")[2]) for name, text in fields.items()}
+    parents = {name: name.rpartition(".")[0].removesuffix("[]") for name in marks}
+    assert [name for name, parent in parents.items() if parent in marks and marks[parent] < marks[name]] == []
 
 
 @pytest.mark.parametrize(("kind", "path"), [(JobSpec, "spec"), (Status, "status")])
