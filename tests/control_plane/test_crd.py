@@ -123,7 +123,6 @@ def test_defaults(control_plane: ControlPlane) -> None:
             {"spec.runPolicy.scheduling": {"gang": "Native"}, "spec.template.spec.schedulerName": None},
             id="gang, and the scheduler null",
         ),
-        pytest.param({"spec.template.spec.schedulerName": None}, id="the scheduler null"),
         pytest.param({"spec.template.spec.whatIsNewNextYear": {"a": 1}}, id="pod field that the schema does not know"),
     ],
 )
@@ -137,7 +136,7 @@ def test_what_is_left_empty_is_stored_as_it_was_written(control_plane: ControlPl
     pods were made from."""
     empty = template(securityContext=None, resources={"limits": None}, volumeMounts=None)
     empty["metadata"] = {"labels": None, "annotations": None}
-    empty["spec"] |= {"volumes": None, "securityContext": None}
+    empty["spec"] |= {"volumes": None, "securityContext": None, "schedulerName": None}
     path = "/apis/tftraining.dev/v1/namespaces/default/tftrainingjobs?dryRun=All"
     stored = control_plane.request("POST", path, changed(minimal(), {"spec.template": empty}))
     assert stored["spec"]["template"] == empty
