@@ -333,6 +333,39 @@ def test_a_member_has_its_own_moving_statistics_in_the_copy_of_another_one() -> 
     assert other.moving_mean.numpy().tolist() == [1, 2, 3]
 
 
+def member_of_tf_keras(number: int, has_fit: bool) -> tuple[Any, Any]:
+    """The moving mean of a model of tf_keras that keeps it itself in a gang of two, and the state."""
+    gang = SimpleNamespace(_in_multi_worker_mode=lambda: True, _num_workers=2, _id_in_cluster=number)
+    strategy = SimpleNamespace(extended=gang, num_replicas_in_sync=2, experimental_local_results=lambda each: (each,))
+    made = model(3)
+    mean = made.layers[1].moving_mean
+    assert mean.synchronization == tf.VariableSynchronization.ON_READ
+    mean.assign([number, 2.0, 3.0])
+    if has_fit:
+        made._distribution_strategy = strategy
+        return mean, state_of(made)
+    mean.distribute_strategy = strategy
+    return mean, CheckpointState(tf.train.Checkpoint(model=made))
+
+
+@pytest.mark.parametrize("has_fit", [True, False])
+@pytest.mark.parametrize("leaves", [False, True], ids=["", "a member of an earlier version"])
+def test_a_member_has_its_own_averages_of_tf_keras_in_the_copy_of_another_one(has_fit: bool, leaves: bool) -> None:
+    (_, chief), (mean, state) = member_of_tf_keras(0, has_fit), member_of_tf_keras(1, has_fit)
+    for each in (chief, state):
+        if leaves:
+            each.leave_averages()
+        each.complete()
+    assert chief.gathers() is not leaves
+    if chief.gathers():
+        chief.gather(lambda own: [one + two for one, two in zip(own, state._apart.rows(), strict=True)])
+    buffer = aligned(chief.size)
+    chief.copy_to(chief.views(buffer, 0))
+    mean.assign([7.0, 7.0, 7.0])
+    state.restore_from(state.views(buffer, 0), own=False, all_own=False)
+    assert mean.numpy().tolist() == [0 if leaves else 1, 2, 3]
+
+
 def test_variables_that_come_later_are_noticed() -> None:
     made = model()
     state = state_of(made)

@@ -7,7 +7,7 @@ every step that it makes in `steps-<worker>`, and its variables at the end in `e
 
 from __future__ import annotations
 
-# BatchNormalization has other moving averages in each worker; a new pod gets those of another one.
+# BatchNormalization has other moving averages in each worker.
 # KILLS has `<worker>@<step>` for each kill.
 PROGRAM = """
 import json, os, signal, time

@@ -45,6 +45,9 @@ class State:
     def is_finite(self) -> bool:
         return self.finite
 
+    def leave_averages(self) -> None:
+        self.calls.append("leave averages")
+
     def gathers(self) -> bool:
         return self.has_own
 
@@ -460,14 +463,15 @@ def gang_of_three(place: Path, others: list[float], **told: Any) -> Copier:
     """One of three members; `others` is what the other two have said, all of it together."""
 
     def sums(numbers: list[float]) -> list[float]:
-        return [one + other for one, other in zip(numbers, others, strict=False)]
+        return [*(one + other for one, other in zip(numbers, others, strict=False)), 0.0]  # more than was asked
 
     settings = json.dumps({"directory": str(place), "percent": 1, **told})
     return Copier(CopySettings(settings, {"TFTRAINING_ROUND": "2"}), 3, sums, list, print)
 
 
 @pytest.mark.parametrize(
-    ("vote", "others", "agreed", "told"), [(1.0, [2, 1], True, 2), (1.0, [1, 2], False, 3), (0.0, [2, 0], True, 0)]
+    ("vote", "others", "agreed", "told"),
+    [(1.0, [2, 1, 2], True, 2), (1.0, [1, 2, 2], False, 3), (0.0, [2, 0, 2], True, 0)],
 )
 def test_all_members_hear_every_vote_and_copy_only_if_all_can(
     tmp_path: Path, vote: float, others: list[float], agreed: bool, told: float
@@ -475,6 +479,16 @@ def test_all_members_hear_every_vote_and_copy_only_if_all_can(
     own = gang_of_three(tmp_path, others)
     assert (own.agree([vote]), own.agreed) == ([told], agreed)
     assert own.why_not == ("" if agreed else "another member cannot")
+
+
+@pytest.mark.parametrize(("others", "calls"), [([2, 0, 2], []), ([2, 0, 1], ["leave averages"])])
+def test_with_a_member_of_an_earlier_version_no_averages_are_gathered(
+    tmp_path: Path, others: list[float], calls: list[str]
+) -> None:
+    own, state = gang_of_three(tmp_path, others), State()
+    own.use(state, "this")
+    own.agree([0.0])
+    assert (own.agreed, state.calls) == (True, calls)
 
 
 FOUND: Any = types.SimpleNamespace(exponent=5, head={"workers": 3})  # what `choose` uses of a copy

@@ -8,9 +8,9 @@ from typing import Any
 
 from .member_sums import Totals
 from .member_values import MemberValues
-from .model_variables import differing
+from .model_variables import averages, differing
 from .replica_digest import apart
-from .variable_values import ALIGNMENT, LAYERS, VariableValues, is_of, variables_of, way_of_sums
+from .variable_values import ALIGNMENT, LAYERS, VariableValues, is_of, plain, variables_of, way_of_sums
 
 _HEAD = struct.Struct("<QQ")  # whether the copy has sums over all members; the replicas whose own values it has
 
@@ -30,10 +30,17 @@ class CheckpointState(VariableValues):
         self.strategy = next((each for each in found if each is not None), None)
         super().__init__(variables, self.strategy)
         self.size += ALIGNMENT
-        self._apart = None if self.strategy is None else MemberValues(_differing(checkpoint), self.strategy)
+        self._apart: MemberValues | None = None
+        if self.strategy is not None:
+            self._apart = MemberValues(plain([*_differing(checkpoint), *averages(variables)]), self.strategy)
         self._behind = self.size  # the place of what each member has of its own: a gang of another size has other room
         self._totals: list[Any] | None = None
         self._members: Any = None
+
+    def leave_averages(self) -> None:
+        """Do not gather the averages of tf_keras."""
+        if self.strategy is not None:
+            self._apart = MemberValues(_differing(self._checkpoint), self.strategy)
 
     def complete(self) -> None:
         """Nothing of a checkpoint is created late."""

@@ -42,6 +42,10 @@ class CopiedState(Protocol):
     def is_finite(self) -> bool:
         """Whether all values are finite numbers."""
 
+    def leave_averages(self) -> None:
+        """Not all members gather the averages of tf_keras (an earlier launcher's do not): leave them out of `gather`,
+        or its collective would wait for ever."""
+
     def gathers(self) -> bool:
         """Whether members have values of their own, which a copy of another member has only behind `gather`."""
 
@@ -107,11 +111,13 @@ class Copier:
 
     def agree(self, votes: Sequence[float] = ()) -> list[float]:
         """Whether all make copies: a collective of all members, equal for all. Returns the sums of the `votes`."""
-        told = self.sums([float(not self.why_not), *votes])
+        told = self.sums([float(not self.why_not), *votes, 1.0])  # an earlier launcher's program votes 0 at the end
         self.agreed = round(told[0]) == self._members
         if not self.agreed:
             self.why_not = self.why_not or OTHER_MEMBER
             self.report.tell(reason=self.why_not)
+        elif round(told[1 + len(votes)]) != self._members and self._state is not None:
+            self._state.leave_averages()
         return told[1 : 1 + len(votes)]
 
     def find(self) -> copy_file.Copy | None:

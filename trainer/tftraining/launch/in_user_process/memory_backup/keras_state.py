@@ -17,10 +17,10 @@ from . import variable_count
 from .callback_state import CallbackStates
 from .member_sums import Totals
 from .member_values import MemberValues
-from .model_variables import all_of, build_optimizer, differing, early, keras_metrics, metrics_of
+from .model_variables import all_of, averages, build_optimizer, differing, early, keras_metrics, metrics_of
 from .random_numbers import RandomNumbers
 from .replica_digest import apart
-from .variable_values import ALIGNMENT, Unsupported, VariableValues, seeds_of, variables_of, way_of_sums
+from .variable_values import ALIGNMENT, Unsupported, VariableValues, plain, seeds_of, variables_of, way_of_sums
 
 TEXT_BYTES = 1 << 17  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
@@ -41,7 +41,7 @@ class FitState:
         self._variables = early(model)
         variables_of(model)  # or the state that is no variable would be noticed only at the first copy
         self._values = VariableValues(self._variables, self._strategy)
-        self._apart = MemberValues(_differing(model), self._strategy)
+        self._apart = MemberValues(plain([*_differing(model), *averages(self._variables)]), self._strategy)
         self._late: list[VariableValues] = []  # Keras' own metrics are the second part
         self._late_variables: list[Any] = []
         self._text_bytes = TEXT_BYTES + EPOCH_BYTES * min(epochs, MOST_EPOCHS)
@@ -52,6 +52,10 @@ class FitState:
         self._others: list[tuple[Any, Any, bytes]] = []  # handle, type and value of variables that are no part of it
         self._created = 0  # the variables of this process when all of the model were known
         self._restored: tuple[list[Any], dict[str, Any], str, bool] | None = None
+
+    def leave_averages(self) -> None:
+        """Do not gather the averages of tf_keras."""
+        self._apart = MemberValues(_differing(self._model), self._strategy)
 
     def signature(self) -> str:
         """A digest of the variables of model and optimizer."""
@@ -240,7 +244,7 @@ class FitState:
 
 
 def _differing(model: Any) -> list[Any]:
-    """The variables that members may have with other values: in Keras 3. tf_keras reads the mean."""
+    """The variables of Keras 3 that members may have with other values."""
     return [] if hasattr(model, "_train_counter") else differing(model._flatten_layers())
 
 

@@ -1,8 +1,9 @@
 """The values that each member of a gang has of its own: a copy has those of all, so that each gets its own back.
 
-Keras 3 averages moving statistics over the members at the end of an epoch only. A copy must not change them. So the
-members exchange them by a sum of arrays in which each has filled its own rows, one for each replica: it is exact, since
-all the others are zero. Must never import TensorFlow or NumPy: the program has imported them.
+Keras 3 averages moving statistics over the members at the end of an epoch only, and tf_keras only in what it reads and
+saves. A copy must not change them. So the members exchange them by a sum of arrays in which each has filled its own
+rows, one for each replica: it is exact, since all the others are zero. Must never import TensorFlow or NumPy: the
+program has imported them.
 """
 
 from __future__ import annotations

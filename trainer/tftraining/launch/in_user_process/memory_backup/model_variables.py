@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
-from .variable_values import is_sum, plain, seeds_of, tracked_by, variables_of
+from .variable_values import is_on_read, is_sum, plain, seeds_of, tracked_by, variables_of
 
 _OF_MAKERS = ("apply_gradients", "update_state")  # a method of optimizers, and one of metrics
 
@@ -49,10 +49,20 @@ def made_by_program(model: Any) -> list[Any]:
 
 def differing(layers: Iterable[Any]) -> list[Any]:
     """The variables of Keras 3's layers that members may have with other values: moving statistics. Frozen weights are
-    equal, and large; of a sum the total is restored; and a sum in double precision would round a large integer."""
+    equal, and large."""
     found = plain(each for layer in layers for each in layer._non_trainable_variables)
-    exact = [each for each in found if not each.dtype.is_bool and each.dtype.name not in ("int64", "uint64")]
-    return [each for each in exact if not is_sum(each)]
+    return [each for each in found if _can_gather(each)]
+
+
+def averages(variables: Iterable[Any]) -> list[Any]:
+    """Those of which TensorFlow itself keeps a value for each replica: the moving statistics of tf_keras."""
+    return [each for each in variables if is_on_read(each) and _can_gather(each) and not each.dtype.is_complex]
+
+
+def _can_gather(variable: Any) -> bool:
+    """Whether a sum in double precision keeps each member's value, and no total over the members is restored."""
+    exact = not variable.dtype.is_bool and variable.dtype.name not in ("int64", "uint64")
+    return exact and not is_sum(variable)
 
 
 def _beside(model: Any) -> list[Any]:
