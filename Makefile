@@ -23,7 +23,7 @@ INSTALL_VENV_PACKAGE = { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null &&
 unexport PYTHONDONTWRITEBYTECODE
 LOCK := $(RUN)uv pip compile -q $(if $(filter yes,$(UPGRADE)),--upgrade) --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help docs reference images release-files push-chart chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues processes cluster quickstarts campaign cluster-up cluster-down bench mutants lock outdated clean audit
+.PHONY: help docs reference images release-files push-chart chart-readme demo demo-cluster test test-faults check pythons test-versions test-kubernetes test-upgrade lint types unit programs control-plane kwok queue-programs queues queues-earlier processes cluster quickstarts campaign cluster-up cluster-down bench mutants lock outdated clean audit
 
 help:  ## List the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -112,14 +112,19 @@ control-plane: programs  ## The operator on a real API server and etcd, without 
 kwok: programs  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
 	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
-# Kueue 0.14.8 and scheduler-plugins 0.34.7 are of Kubernetes 1.34.
-queue-programs queues: export TFTRAINING_KUBERNETES := 1.34
+# Kueue 0.17.0 runs on the default Kubernetes. Kueue 0.14.8 and scheduler-plugins 0.34.7 are of Kubernetes 1.34.
+QUEUE_TESTS := tests/kwok/test_kueue.py tests/kwok/test_topology.py tests/kwok/test_coscheduling.py
 queue-programs: $(VENV)/installed
-	-@$(RUN)python -m testbed binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok kueue scheduler-plugins >/dev/null
+	-@$(RUN)python -m testbed binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok kueue >/dev/null
+	-@TFTRAINING_KUBERNETES=1.34 $(RUN)python -m testbed binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok scheduler-plugins >/dev/null
 
-QUEUE_TESTS := tests/kwok/test_kueue.py tests/kwok/test_coscheduling.py tests/kwok/test_topology.py
+IN_BOTH := tests/kwok/test_kueue.py::test_a_gang_is_queued_as_a_whole_and_then_placed_as_a_whole
 queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under the real coscheduling plugin.
-	@$(RUN)pytest $(QUEUE_TESTS) --numprocesses=2 --dist=worksteal
+	@$(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_topology.py --deselect $(IN_BOTH) --numprocesses=2 --dist=worksteal
+	@TFTRAINING_KUBERNETES=1.34 $(RUN)pytest tests/kwok/test_coscheduling.py $(IN_BOTH) --numprocesses=2 --dist=worksteal
+
+queues-earlier: $(VENV)/installed  ## Kueue 0.14.8 on Kubernetes 1.34.
+	@TFTRAINING_KUBERNETES=1.34 TFTRAINING_KUEUE=0.14 $(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_topology.py --numprocesses=2 --dist=worksteal
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
 	@# The tests of the launchers wait three quarters of their time, those of TensorFlow compute: both run side by side.
@@ -142,7 +147,7 @@ test-faults: check control-plane  ## Every tier, with all faults.
 	@$(RUN)pytest tests/control_plane -m slow_fault --numprocesses=2
 	@MODEL_EXAMPLES=200 $(RUN)pytest tests/unit/operator/plan/test_properties.py --numprocesses=2
 	@$(RUN)pytest tests/kwok $(QUEUE_TESTS:%=--ignore=%) --numprocesses=2 --dist=worksteal
-	@$(MAKE) --no-print-directory queues
+	@$(MAKE) --no-print-directory queues queues-earlier
 	@$(RUN)pytest tests/processes tests/exact --numprocesses=4 --dist=worksteal
 	@$(DURING) $(RUN)pytest tests/cluster
 	@$(MAKE) --no-print-directory quickstarts

@@ -26,6 +26,19 @@ def _chosen_minor() -> str:
 KUBERNETES_MINOR = _chosen_minor()
 KUBERNETES_VERSION = KUBERNETES_VERSIONS[KUBERNETES_MINOR]
 KUBERNETES = "kubernetes" if KUBERNETES_MINOR == DEFAULT_MINOR else f"kubernetes-{KUBERNETES_MINOR}"
+# The version of Kueue that the tests run: TFTRAINING_KUEUE, or the newest one.
+KUEUE_VARIABLE, NEWEST_KUEUE = "TFTRAINING_KUEUE", "0.17"
+KUEUES = {NEWEST_KUEUE: "kueue", "0.14": "kueue-0.14"}
+
+
+def _chosen_kueue() -> str:
+    version = os.environ.get(KUEUE_VARIABLE) or NEWEST_KUEUE
+    if version not in KUEUES:
+        raise LabError(f"{KUEUE_VARIABLE}={version}: choose from {', '.join(KUEUES)}")
+    return version
+
+
+KUEUE_VERSION = _chosen_kueue()
 SOURCES = Path(__file__).parent / "go"
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 ASSETS = ("etcd", "kube-apiserver", "kubectl")
@@ -37,7 +50,7 @@ PACKAGES = {
     "helm4": ("helm4", "helm.sh/helm/v4/cmd/helm"),
     "coredns": ("coredns", "github.com/coredns/coredns"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
-    "kueue": ("kueue", "sigs.k8s.io/kueue/cmd/kueue"),
+    "kueue": (KUEUES[KUEUE_VERSION], "sigs.k8s.io/kueue/cmd/kueue"),
     "scheduler-plugins": ("scheduler-plugins", "sigs.k8s.io/scheduler-plugins/cmd/scheduler"),
     "kube-router": ("kube-router", "github.com/cloudnativelabs/kube-router/v2/cmd/kube-router"),
     "local-path-provisioner": ("local-path-provisioner", "github.com/rancher/local-path-provisioner"),

@@ -56,7 +56,8 @@ class SimulatedJob(TrainingJob):
         assert status["restarts"].items() >= {"counted": 0, "disruptions": 1}.items()
         reason = status["lastRestart"]["reason"]
         assert reason in reasons
-        wait_until(lambda: [each[0] for each in self.events() if each[1] == reason] == ["Normal"], "the event")
+        # Two, where the operator has seen the loss of one pod before that of the next.
+        wait_until(lambda: {each[0] for each in self.events() if each[1] == reason} == {"Normal"}, "the event")
         self.finish()
 
     def tell_program(self, pod: str, exit_code: int, message: str = "") -> None:

@@ -20,7 +20,8 @@ from tests.support.ports import free_ports
 Manifest = dict[str, Any]
 NAMESPACE, SERVICE, SECRET = "kueue-system", "kueue-webhook-service", "kueue-webhook-server-cert"
 AUTHORITY = "kueue-ca"
-API = "/apis/kueue.x-k8s.io/v1beta1"
+VERSION = "v1beta1" if binaries.KUEUE_VERSION == "0.14" else "v1beta2"
+API = f"/apis/kueue.x-k8s.io/{VERSION}"
 READY_SECONDS = 120.0  # it looks for its certificates after 1, 3, 7, 15 … s
 FLAVOR = "default-flavor"
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
@@ -34,7 +35,8 @@ def install(plane: ControlPlane) -> None:
     folder.mkdir()
     certificates = make_certificates(f"{SERVICE}.{NAMESPACE}.svc", AUTHORITY)
     port, health = free_ports(2)
-    plane.kubectl("apply", "--server-side", "--filename", definitions / "crd" / "bases")
+    converted = _definitions(definitions / "crd", port, certificates.authority)
+    plane.kubectl("apply", "--server-side", "--filename=-", stdin=yaml.safe_dump_all(converted))
     plane.create_namespace(NAMESPACE)
     plane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump(_secret(certificates)))
     webhooks = _webhooks(definitions / "webhook" / "manifests.yaml", port, certificates.authority)
@@ -60,7 +62,7 @@ def _configuration(folder: Path, port: int, health: int, certificates: Certifica
     path.write_text(
         yaml.safe_dump(
             {
-                "apiVersion": "config.kueue.x-k8s.io/v1beta1",
+                "apiVersion": f"config.kueue.x-k8s.io/{VERSION}",
                 "kind": "Configuration",
                 "namespace": NAMESPACE,
                 "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
@@ -87,6 +89,24 @@ def _secret(certificates: Certificates) -> Manifest:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "data": data}
 
 
+def _definitions(folder: Path, port: int, authority: bytes) -> list[Manifest]:
+    """Kueue's definitions; Kueue converts the objects of those for which its own kustomization says so."""
+    patches = yaml.safe_load((folder / "kustomization.yaml").read_text()).get("patches") or ()
+    converted = {Path(each["path"]).stem.removeprefix("webhook_in_") for each in patches}
+    found = [yaml.safe_load(path.read_text()) for path in sorted((folder / "bases").glob("*.yaml"))]
+    for each in found:
+        if each["spec"]["names"]["plural"] in converted:
+            client = _address(port, "/convert", authority)
+            webhook = {"clientConfig": client, "conversionReviewVersions": ["v1"]}
+            each["spec"]["conversion"] = {"strategy": "Webhook", "webhook": webhook}
+    return found
+
+
+def _address(port: int, path: str, authority: bytes) -> dict[str, str]:
+    """How the API server reaches a webhook of Kueue."""
+    return {"url": f"https://127.0.0.1:{port}{path}", "caBundle": base64.b64encode(authority).decode()}
+
+
 def _webhooks(manifests: Path, port: int, authority: bytes) -> list[Manifest]:
     """Kueue's webhook configurations, at an address of this machine rather than a Service."""
     documents: list[Manifest] = list(yaml.safe_load_all(manifests.read_text()))
@@ -94,8 +114,7 @@ def _webhooks(manifests: Path, port: int, authority: bytes) -> list[Manifest]:
         document["metadata"]["name"] = f"kueue-{document['metadata']['name']}"
         for webhook in document["webhooks"]:
             path = webhook["clientConfig"]["service"]["path"]
-            ca = base64.b64encode(authority).decode()
-            webhook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": ca}
+            webhook["clientConfig"] = _address(port, path, authority)
     return documents
 
 
