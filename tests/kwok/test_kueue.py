@@ -135,7 +135,7 @@ def test_a_gang_of_which_every_pod_is_lost_queues_anew(new_job: NewJob, queue: Q
     job.train(attempt=2)
     assert group(job) != first
     wait_until(lambda: queue.reserved() == 2, "the first group has given its quota back")
-    job.is_made_good("PodDeleted")
+    job.is_made_good("PodDeleted", told=2)  # the loss of one pod, seen before that of the next, and that of the gang
 
 
 def test_a_job_that_is_preempted_gives_its_pods_up_free_of_charge_and_returns(
