@@ -121,9 +121,9 @@ queue-programs: $(VENV)/installed
 IN_BOTH := tests/kwok/test_kueue.py::test_a_gang_is_queued_as_a_whole_and_then_placed_as_a_whole
 queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under the real coscheduling plugin.
 	@$(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_topology.py --deselect $(IN_BOTH) --numprocesses=2 --dist=worksteal
-	@TFTRAINING_KUBERNETES=1.34 $(RUN)pytest tests/kwok/test_coscheduling.py $(IN_BOTH) --numprocesses=2 --dist=worksteal
+	@TFTRAINING_KUBERNETES=1.34 $(RUN)pytest tests/kwok/test_coscheduling.py --numprocesses=2 --dist=worksteal
 
-queues-earlier: $(VENV)/installed  ## Kueue 0.14.8 on Kubernetes 1.34.
+queues-earlier: $(VENV)/installed  ## Kueue 0.14.8 on Kubernetes 1.34, also with the coscheduling plugin.
 	@TFTRAINING_KUBERNETES=1.34 TFTRAINING_KUEUE=0.14 $(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_topology.py --numprocesses=2 --dist=worksteal
 
 processes: $(VENV)/installed  ## Real TensorFlow training in processes on this machine, one fault of each kind.
