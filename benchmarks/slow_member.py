@@ -1,12 +1,12 @@
 """Whether the slow member of a synchronous training can be told from what each member measures of itself.
 
 An experiment. `python -m benchmarks.slow_member --members 2 --windows 40` trains with MultiWorkerMirroredStrategy, and
-slows one member in 40 of 80 windows of steps, by a factor of 1.5 or more: it is stopped for a part of the time
-(SIGSTOP), gets a quota of CPU time, waits for its input, or is reached through a slow network (a proxy that delays each
-packet). All members make equally many steps a second, so each measures, a step: the time between its last gradient and
-the end of the all-reduce (it waits), the time until its input is there, and its CPU time (slow_member_worker.py). A
-member's own time is the step without the wait. A member is called slow where its own time is LIMIT times the median of
-the others'. The last line is JSON.
+slows one member in 40 of 80 windows of steps, so that its steps take about 1.5 times as long: it is stopped for a part
+of the time (SIGSTOP), gets a quota of CPU time, waits for its input, or is reached through a slow network (a proxy that
+delays each packet). All members make equally many steps a second, so each measures, a step: the time between its last
+gradient and the end of the all-reduce (it waits), the time until its input is there, and its CPU time
+(slow_member_worker.py). A member's own time is the step without the wait. A member is called slow where its own time is
+LIMIT times the median of the others'. The last line is JSON.
 """
 
 import argparse
@@ -257,6 +257,8 @@ def main() -> None:
     parser.add_argument("--windows", type=int, default=40, help="with a fault, and as many without")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    if not os.access(QUOTAS, os.W_OK):
+        parser.error(f"the quota of CPU time needs cgroup v1 ({QUOTAS}), and the right to write there")
     told = summary(run(options.members, options.windows, options.seed))
     load = round(os.getloadavg()[0], 1)
     print(json.dumps({"members": options.members, "limit": LIMIT, **told, "load_average": load}))

@@ -7,6 +7,7 @@ It must never download a program: what it gives out was compiled here, or lies i
 import hashlib
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from .shell import Impossible, LabError, cache_dir, lock, run, step
@@ -16,29 +17,21 @@ KUBERNETES_VARIABLE, DEFAULT_MINOR = "TFTRAINING_KUBERNETES", "1.36"
 KUBERNETES_VERSIONS = {"1.34": "1.34.4", "1.35": "1.35.4", "1.36": "1.36.3", "1.37": "1.37.2"}
 
 
-def _chosen_minor() -> str:
-    minor = os.environ.get(KUBERNETES_VARIABLE) or DEFAULT_MINOR
-    if minor not in KUBERNETES_VERSIONS:
-        raise LabError(f"{KUBERNETES_VARIABLE}={minor}: choose from {', '.join(KUBERNETES_VERSIONS)}")
-    return minor
+def _chosen(variable: str, default: str, versions: Collection[str]) -> str:
+    """The version that the environment variable names, or the default one; LabError if there is no such version."""
+    version = os.environ.get(variable) or default
+    if version not in versions:
+        raise LabError(f"{variable}={version}: choose from {', '.join(versions)}")
+    return version
 
 
-KUBERNETES_MINOR = _chosen_minor()
+KUBERNETES_MINOR = _chosen(KUBERNETES_VARIABLE, DEFAULT_MINOR, KUBERNETES_VERSIONS)
 KUBERNETES_VERSION = KUBERNETES_VERSIONS[KUBERNETES_MINOR]
 KUBERNETES = "kubernetes" if KUBERNETES_MINOR == DEFAULT_MINOR else f"kubernetes-{KUBERNETES_MINOR}"
 # The version of Kueue that the tests run: TFTRAINING_KUEUE, or the newest one.
 KUEUE_VARIABLE, NEWEST_KUEUE = "TFTRAINING_KUEUE", "0.17"
 KUEUES = {NEWEST_KUEUE: "kueue", "0.14": "kueue-0.14"}
-
-
-def _chosen_kueue() -> str:
-    version = os.environ.get(KUEUE_VARIABLE) or NEWEST_KUEUE
-    if version not in KUEUES:
-        raise LabError(f"{KUEUE_VARIABLE}={version}: choose from {', '.join(KUEUES)}")
-    return version
-
-
-KUEUE_VERSION = _chosen_kueue()
+KUEUE_VERSION = _chosen(KUEUE_VARIABLE, NEWEST_KUEUE, KUEUES)
 SOURCES = Path(__file__).parent / "go"
 ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 ASSETS = ("etcd", "kube-apiserver", "kubectl")

@@ -17,8 +17,10 @@ LONGEST_LABEL = 63
 
 def queued(job: Job, spec: JobSpec, replica: Replica) -> GangMetadata:
     """The labels and annotations for the job's queue; none if the job names no queue. A single pod needs no group."""
-    topology = _topology(spec) if job.queue_labels and replica.traits.in_gang else {}
-    if not job.queue_labels or not replica.traits.in_gang or spec.placed_together == 1:
+    if not job.queue_labels or not replica.traits.in_gang:
+        return GangMetadata(dict(job.queue_labels), {})
+    topology = _topology(spec)
+    if spec.placed_together == 1:
         return GangMetadata(dict(job.queue_labels), topology)
     count = {f"{PREFIX}/pod-group-total-count": str(spec.placed_together)}
     return GangMetadata(
