@@ -112,7 +112,8 @@ control-plane: programs  ## The operator on a real API server and etcd, without 
 kwok: programs  ## The same with the real controllers and scheduler, and kwok in place of kubelets.
 	@$(RUN)pytest tests/kwok -m 'not slow_fault' --numprocesses=2 --dist=worksteal
 
-# Kueue 0.17.0 runs on the default Kubernetes. Kueue 0.14.8 and scheduler-plugins 0.34.7 are of Kubernetes 1.34.
+# Kueue 0.17.0 runs on the default Kubernetes. Kueue 0.14.8 and scheduler-plugins 0.34.7 are of Kubernetes 1.34, on which the
+# test with both a queue and a PodGroup runs with either Kueue.
 QUEUE_TESTS := tests/kwok/test_kueue.py tests/kwok/test_topology.py tests/kwok/test_coscheduling.py
 queue-programs: $(VENV)/installed
 	-@$(RUN)python -m testbed binaries etcd kube-apiserver kubectl kube-controller-manager kube-scheduler kwok kueue >/dev/null
@@ -121,7 +122,7 @@ queue-programs: $(VENV)/installed
 IN_BOTH := tests/kwok/test_kueue.py::test_a_gang_is_queued_as_a_whole_and_then_placed_as_a_whole
 queues: queue-programs  ## The same with jobs in a real Kueue, and gangs under the real coscheduling plugin.
 	@$(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_topology.py --deselect $(IN_BOTH) --numprocesses=2 --dist=worksteal
-	@TFTRAINING_KUBERNETES=1.34 $(RUN)pytest tests/kwok/test_coscheduling.py --numprocesses=2 --dist=worksteal
+	@TFTRAINING_KUBERNETES=1.34 $(RUN)pytest tests/kwok/test_coscheduling.py $(IN_BOTH) --numprocesses=2 --dist=worksteal
 
 queues-earlier: $(VENV)/installed  ## Kueue 0.14.8 on Kubernetes 1.34, also with the coscheduling plugin.
 	@TFTRAINING_KUBERNETES=1.34 TFTRAINING_KUEUE=0.14 $(RUN)pytest tests/kwok/test_kueue.py tests/kwok/test_topology.py --numprocesses=2 --dist=worksteal

@@ -19,7 +19,7 @@ from testbed.shell import LabError, run, say
 LOCKS = Path(__file__).parent.parent / "requirements"
 PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[.*\])?==([^\s;\\]+)", re.MULTILINE)
 RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")  # to the end of the word: v1.38.0-beta.0 is none
-UNKNOWN = "unknown: the module proxy has no list of its versions"
+UNKNOWN = "unknown"
 Row = tuple[str, str, str, str]  # the name, the version here, the newest one to move to, and where it stands
 
 
@@ -77,20 +77,22 @@ def go_rows(here: dict[str, dict[str, str]], listed: dict[str, list[str]]) -> li
     return [row for row in rows if row[1] != row[2]]
 
 
-def go_versions(modules: Iterable[str]) -> dict[str, list[str]]:
-    """Return the versions of each module that the proxy lists; none where it answers with an error."""
-    words = ["go", "list", "-m", "-e", "-versions", "-f", "{{.Path}} {{join .Versions ` `}}", *sorted({*modules})]
-    lines = run(words, cwd=SOURCES, env=os.environ | BUILD_ENV).splitlines()
-    return {path: versions for path, *versions in (line.split() for line in lines)}
+def go_versions(told: str) -> tuple[dict[str, list[str]], list[str]]:
+    """Return what `go list -m -e -versions -json` tells: the versions of each module, and the refusals of the proxy."""
+    modules = json.loads("[" + told.replace("}\n{", "},{") + "]")  # one object after the other
+    refusals = [" ".join(each["Error"]["Err"].split()) for each in modules if "Error" in each]
+    return {each["Path"]: each.get("Versions") or [] for each in modules}, refusals
 
 
 def main() -> int:
-    """Print the table; 1 where an index does not answer, or tells nothing of a module."""
+    """Print the table; 1 where an index does not answer, or does not list the versions of a module: it says which."""
     locks = [*LOCKS.glob("*.txt")]
     folders = sorted(path.parent for path in SOURCES.glob("*/go.sum"))
     try:
         here = {path.name: go_modules(run(["go", "mod", "edit", "-json"], cwd=path)) for path in folders}
-        listed = go_versions(path for modules in here.values() for path in modules)
+        modules = sorted({path for each in here.values() for path in each})
+        asked = ["go", "list", "-m", "-e", "-versions", "-json", *modules]
+        listed, refusals = go_versions(run(asked, cwd=SOURCES, env=os.environ | BUILD_ENV))
         rows = python_rows(locks, newest_python(locks)) + go_rows(here, listed)
     except LabError as error:
         say(f"error: {error}")
@@ -100,8 +102,14 @@ def main() -> int:
         "|---|---|---|---|",
         *(f"| {' | '.join(row)} |" for row in rows),
         sep="\n",
+        flush=True,
     )
-    return int(any(UNKNOWN in row for row in rows))
+    unknown = sorted({name for name, _, newest, _ in rows if newest == UNKNOWN})
+    if unknown:
+        say(f"error: the module proxy lists no release of {', '.join(unknown)}: look yourself whether they are behind")
+    for refusal in refusals:
+        say(refusal)
+    return int(bool(unknown))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.outdated import UNKNOWN, go_modules, go_rows, moves, python_rows
+from testbed.outdated import UNKNOWN, go_modules, go_rows, go_versions, moves, python_rows
 
 
 def test_a_locked_package_that_is_behind_is_told_with_each_lock_that_has_it(tmp_path: Path) -> None:
@@ -51,3 +51,13 @@ def test_of_a_go_module_count_the_tools_and_what_it_names_itself_at_the_versions
     assert go_rows({"folder": modules}, {"example.org/tool": ["v1.0.0"], "example.org/direct": ["v3.1.0"]}) == [
         ("example.org/direct", "v3.0.0", "v3.1.0", "folder")
     ]
+
+
+def test_a_module_that_the_proxy_does_not_list_is_unknown_and_its_refusal_is_told() -> None:
+    refused = {"Path": "example.org/tool", "Error": {"Err": "reading https://proxy/tool/@v/list: 403\n\tnot here"}}
+    told = [refused, {"Path": "example.org/other", "Versions": ["v1.0.0"]}, {"Path": "example.org/untagged"}]
+    listed, refusals = go_versions("\n".join(json.dumps(each, indent="\t") for each in told))
+    assert listed == {"example.org/tool": [], "example.org/other": ["v1.0.0"], "example.org/untagged": []}
+    assert refusals == ["reading https://proxy/tool/@v/list: 403 not here"]
+    here = {"folder": {"example.org/tool": "v1.0.0", "example.org/other": "v1.0.0"}}
+    assert go_rows(here, listed) == [("example.org/tool", "v1.0.0", UNKNOWN, "folder")]
