@@ -1,4 +1,4 @@
-"""docs/architecture.md: each assumption names a test that there is, or says that none shows it."""
+"""docs/architecture.md: each line of the assumptions names a test that there is, or says that none shows it."""
 
 import re
 
@@ -10,16 +10,16 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
 def rows() -> list[list[str]]:
-    """The cells of each assumption."""
+    """The cells of each line."""
     lines = [line for line in SECTION.splitlines() if line.startswith("| ")]
-    return [line.strip("| ").split(" | ") for line in lines if not line.startswith("| assumption")]
+    return [line.strip("| ").split(" | ") for line in lines if not line.startswith("| if | then |")]
 
 
-def test_each_assumption_has_a_consequence_and_a_test_or_none() -> None:
+def test_each_line_has_a_consequence_and_a_test_or_none() -> None:
     assert len(rows()) > 15
-    for assumption, consequence, shown in rows():
-        assert assumption and consequence
-        assert TEST.fullmatch(shown) or shown.startswith("not tested"), assumption
+    for condition, consequence, shown in rows():
+        assert condition and consequence
+        assert TEST.fullmatch(shown) or shown.startswith("not tested"), condition
 
 
 def test_the_tests_exist() -> None:
