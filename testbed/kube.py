@@ -24,9 +24,10 @@ class Kube:
         return run(self.command(*words), stdin=stdin)
 
     def command(self, *words: str) -> list[str | Path]:
-        """The command line of kubectl with these words, for who runs it in a way of their own."""
-        cache = [f"--cache-dir={self.cache}"] if self.cache else []
-        return [binaries.ensure("kubectl") / "kubectl", "--kubeconfig", self.kubeconfig, *cache, *words]
+        """The command line of kubectl with these words, for who runs it in a way of their own. A warning of the API
+        server is an error."""
+        options = ["--warnings-as-errors", *([f"--cache-dir={self.cache}"] if self.cache else [])]
+        return [binaries.ensure("kubectl") / "kubectl", "--kubeconfig", self.kubeconfig, *options, *words]
 
     def get(self, *words: str) -> Any:
         """Return the object, or the list, that `kubectl get` finds."""

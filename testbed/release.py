@@ -12,6 +12,7 @@ from .shell import lock, run, step, use, used
 CHART = REPOSITORY / "charts" / "tftraining-operator"
 NAMESPACE = "tftraining-system"
 NAME = "tftraining"
+PODS = "app.kubernetes.io/name=tftraining-operator"
 WAIT = ("--wait", "--timeout", "120s")
 KEPT = "tftraining.dev/kept=true"  # upgrades keep the labels of a release
 # The faults of nodes are for the training: the lab's own operator is kept on the control plane.

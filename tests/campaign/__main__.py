@@ -222,7 +222,7 @@ class Campaign:
         kube = self._cluster.kube
         if any(verdict.complaints for verdict in self.verdicts()):
             self._folder.mkdir(parents=True, exist_ok=True)
-            words = ("--namespace", release.NAMESPACE, "--selector=app.kubernetes.io/name=tftraining-operator")
+            words = ("--namespace", release.NAMESPACE, f"--selector={release.PODS}")
             (self._folder / "operator.log").write_text(said(kube, "logs", *words, "--prefix", "--tail=-1"))
         try:
             self._remove(kube)

@@ -19,6 +19,7 @@ from testbed.cluster import Cluster
 from testbed.kube import Kube
 from testbed.shell import Impossible
 from tests.support.cluster.training import SICK, local_storage
+from tests.support.deprecated_apis import ASKED_ON_PURPOSE, deprecated_apis, deprecations
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,11 +63,18 @@ def operator(cluster: Cluster) -> Iterator[str]:
     settings = (*(release.OFF_THE_WORKERS if cluster.nodes else ()), f"nodeConditions.types={{{SICK}}}")
     with release.session(cluster.kube, cluster.images[0], *settings) as namespace:
         yield namespace
+        log = cluster.kube.kubectl(
+            "logs", f"--selector={release.PODS}", "--tail=-1", "--prefix", "--namespace", namespace
+        )
+        assert deprecations(log.splitlines()) == []
 
 
 @pytest.fixture
 def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Give a namespace of this test's own, under the restricted Pod Security Standard; it is deleted at the end."""
+    """Give a namespace of this test's own, under the restricted Pod Security Standard; it is deleted at the end.
+
+    By then nobody may have asked for an API that Kubernetes is going to remove, unless the cluster has other users.
+    """
     words = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:30].strip("-")
     name = f"{words}-{secrets.token_hex(2)}"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -74,6 +82,8 @@ def namespace(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]
     yield name
     # Its end takes about 10 s, and the next test needs nothing of it.
     cluster.kube.kubectl("delete", "namespace", name, "--wait=false")
+    if cluster.nodes:
+        assert deprecated_apis(cluster.kube.kubectl("get", "--raw", "/metrics")) <= {ASKED_ON_PURPOSE}
 
 
 @pytest.fixture

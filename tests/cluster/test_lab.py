@@ -11,6 +11,7 @@ import yaml
 from testbed.cluster import Cluster
 from testbed.shell import LabError
 from tests.support.cluster.training import EXAMPLE
+from tests.support.deprecated_apis import ASKED_ON_PURPOSE, deprecated_apis
 
 READY = "--for=condition=Ready"
 ENDED = "--for=jsonpath={.status.phase}=Succeeded"
@@ -66,6 +67,12 @@ def test_all_nodes_are_ready(cluster: Cluster) -> None:
     nodes = cluster.kube.get("nodes")["items"]
     ready = [c["status"] for node in nodes for c in node["status"]["conditions"] if c["type"] == "Ready"]
     assert ready == ["True"] * 3
+
+
+def test_a_warning_is_an_error_and_the_deprecated_api_is_remembered(cluster: Cluster, namespace: str) -> None:
+    with pytest.raises(LabError, match="is deprecated"):
+        cluster.kube.kubectl("get", "componentstatuses")
+    assert ASKED_ON_PURPOSE in deprecated_apis(cluster.kube.kubectl("get", "--raw", "/metrics"))
 
 
 def test_a_pod_finds_and_reaches_a_pod_of_another_node_by_name(

@@ -15,7 +15,6 @@ from tests.support.cluster.training import Training, example
 # The lease expires 14 s after its last renewal; the rest is for a machine that has other work.
 TAKE_OVER_SECONDS, LOOK_SECONDS = 18, 0.25
 REPLACED_SECONDS, TRAIN_SECONDS = 120, 300
-OPERATORS = "app.kubernetes.io/name=tftraining-operator"
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def leader(kube: Kube, namespace: str) -> str:
 def placement(kube: Kube, namespace: str) -> dict[str, str]:
     """The nodes of the operators that are ready, by pod."""
     found = {}
-    for pod in kube.get("pods", "--namespace", namespace, "--selector", OPERATORS)["items"]:
+    for pod in kube.get("pods", "--namespace", namespace, "--selector", release.PODS)["items"]:
         conditions = {each["type"]: each["status"] for each in pod["status"].get("conditions", [])}
         if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]:
             found[pod["metadata"]["name"]] = pod["spec"]["nodeName"]

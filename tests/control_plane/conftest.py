@@ -16,6 +16,7 @@ from tests.support.control_plane.installation import install_crd
 from tests.support.control_plane.jobs import NewJob, TrainingJob
 from tests.support.control_plane.nodes import Node
 from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.deprecated_apis import ASKED_ON_PURPOSE
 from tests.support.needed import skip_unless_in_ci
 
 __all__ = ["namespace", "operator", "shared_operator"]
@@ -32,6 +33,7 @@ def control_plane() -> Iterator[AuditedControlPlane]:
         install_crd(plane)
         Node(plane, "node-1").create()
         yield plane
+        assert plane.deprecated_by_anybody() <= {ASKED_ON_PURPOSE}, "Kubernetes is going to remove these"
 
 
 @pytest.fixture

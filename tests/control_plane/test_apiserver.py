@@ -1,12 +1,17 @@
-"""The control plane that the other tests stand on: expired watches, garbage collection, nothing left behind."""
+"""The control plane that the other tests stand on: expired watches, garbage collection, nothing left behind, and no
+warning overlooked."""
 
 from pathlib import Path
 
 import pytest
 import yaml
 
+from testbed.kube import Kube
 from testbed.shell import LabError
+from tests.support.cluster.api_server import connected
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.control_plane.audit import AuditedControlPlane
+from tests.support.deprecated_apis import ASKED_ON_PURPOSE, deprecations
 
 
 def create_pod(plane: ControlPlane, namespace: str, name: str, owner: str = "") -> None:
@@ -84,3 +89,26 @@ def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("tests.support.control_plane.apiserver.free_port", lambda: 0)  # no server takes port 0
     with pytest.raises(LabError, match="ended with exit code"), ControlPlane():
         pass
+
+
+COMPONENTS = "/api/v1/componentstatuses"  # Kubernetes is going to remove them
+
+
+def test_a_warning_is_an_error_and_the_deprecated_api_is_remembered(control_plane: AuditedControlPlane) -> None:
+    with pytest.raises(LabError, match="is deprecated"):
+        control_plane.request("GET", COMPONENTS)
+    with pytest.raises(LabError, match="is deprecated"):
+        control_plane.kubectl("get", "componentstatuses")
+    assert control_plane.deprecated_by_anybody() == {ASKED_ON_PURPOSE}
+    control_plane.restart_apiserver()
+    assert control_plane.deprecated_by_anybody() == {ASKED_ON_PURPOSE}
+
+
+async def test_the_connection_of_operator_and_client_logs_a_warning_once(
+    control_plane: ControlPlane, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The fixture `operator` looks for such lines in the operator's log."""
+    async with connected(Kube(control_plane.kubeconfig)) as api:
+        for _ in range(2):
+            await api.request("GET", COMPONENTS)
+    assert deprecations(caplog.messages) == ["the API server warns: v1 ComponentStatus is deprecated in v1.19+"]

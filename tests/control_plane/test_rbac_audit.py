@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from testbed.shell import LabError
 from tests.control_plane.test_operator_leader_election import ELECTION
 from tests.control_plane.test_operator_scheduling import COSCHEDULING, VOLCANO, of, scheduler
 from tests.support.control_plane.audit import AuditedControlPlane, Permission, audit_events, granted
@@ -217,5 +218,6 @@ def test_a_request_for_a_deprecated_api_is_noticed(control_plane: AuditedControl
     rules = [*RULES, {"apiGroups": [""], "resources": ["endpoints"], "verbs": ["list"]}]
     control_plane.request("PATCH", roles, {"rules": rules}, "application/merge-patch+json")
     control_plane.wait_until_allowed(namespace, tenant.token, rules)
-    tenant.send("GET", tenant.core("endpoints"))
+    with pytest.raises(LabError, match="is deprecated"):
+        tenant.send("GET", tenant.core("endpoints"))
     assert control_plane.deprecated(account) == {("", "endpoints", "list")}

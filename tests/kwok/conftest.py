@@ -10,6 +10,7 @@ from testbed.shell import LabError
 from tests.support.control_plane.audit import AuditedControlPlane
 from tests.support.control_plane.fixtures import namespace, operator, shared_operator
 from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.deprecated_apis import ASKED_ON_PURPOSE
 from tests.support.kwok import coscheduling, kueue
 from tests.support.kwok.jobs import NewJob, SimulatedJob
 from tests.support.kwok.nodes import Node
@@ -35,6 +36,7 @@ def control_plane() -> Iterator[AuditedSimulation]:
         except LabError as error:
             skip_unless_in_ci(error, "no simulation: ")
         yield plane
+        assert plane.deprecated_by_anybody() <= {ASKED_ON_PURPOSE}, "Kubernetes is going to remove these"
 
 
 @pytest.fixture(scope="session")

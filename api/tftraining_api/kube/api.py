@@ -27,6 +27,7 @@ from multidict import CIMultiDict
 from tftraining_api.kube.denials import is_denial
 from tftraining_api.kube.pages import AT_ONCE, FIRST_PAGE, Page, next_limit
 from tftraining_api.kube.server_clock import ServerClock
+from tftraining_api.kube.server_warnings import ServerWarnings
 from tftraining_api.model.spec import Manifest
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
@@ -99,6 +100,7 @@ class Api:
         self.retry_seconds = TRIES * LONGEST_PAUSE
         self.requests: Counter[str] = Counter()
         self.clock = ServerClock()
+        self.warnings = ServerWarnings()
         self.answered: Callable[[str, int, float], None] = lambda method, code, seconds: None
         self._cancelled = False
         self._decoding = asyncio.Lock()
@@ -283,6 +285,7 @@ class Api:
         self.answered(kind, response.status, time.monotonic() - began)
         if kind != "PROXY":  # the head of the answer is the pod's own
             self.clock.note(response.headers.get("Date", ""), sent)
+            self.warnings.log(response.headers.getall("Warning", ()))
         return response
 
     def _session(self) -> aiohttp.ClientSession:

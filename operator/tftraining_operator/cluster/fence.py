@@ -143,7 +143,7 @@ class FencedApi(Api):
 
     def __init__(self, api: Api, fence: Fence) -> None:
         super().__init__(api._transport, api.inside, api._refused)
-        self.requests, self.clock = api.requests, api.clock
+        self.requests, self.clock, self.warnings = api.requests, api.clock, api.warnings
         self._unfenced = api
         self._fence = fence
 

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from testbed import binaries
 from testbed.shell import LabError, run
 from tests.support.control_plane.server_process import ServerProcess
+from tests.support.deprecated_apis import deprecations
 from tests.support.ports import free_port
 
 READY_SECONDS = 120.0
@@ -102,9 +103,10 @@ class ControlPlane:
         return self._programs / "kubectl"
 
     def kubectl(self, *arguments: str | Path, stdin: str | None = None) -> str:
-        """Run kubectl as administrator and return its output; LabError carries its message when it fails."""
-        cache = f"--cache-dir={self.directory / 'kubectl'}"
-        return run([self.kubectl_program, "--kubeconfig", self.kubeconfig, cache, *arguments], stdin=stdin)
+        """Run kubectl as administrator and return its output; LabError carries its message when it fails, and when the
+        API server warns."""
+        options = ["--warnings-as-errors", f"--cache-dir={self.directory / 'kubectl'}"]
+        return run([self.kubectl_program, "--kubeconfig", self.kubeconfig, *options, *arguments], stdin=stdin)
 
     def get(self, *arguments: str) -> dict[str, object]:
         """Return what `kubectl get … -o json` prints, parsed."""
@@ -115,7 +117,7 @@ class ControlPlane:
         self, method: str, path: str, body: object = None, kind: str = "application/json", token: str = ""
     ) -> dict[str, Any]:
         """Send one request as administrator, or as whom the token names, without kubectl's 0.1 s; LabError carries the
-        server's message."""
+        server's message, or its warning of an API or a field that Kubernetes is going to remove, or has no use for."""
         headers = {"Authorization": f"Bearer {token or self._token}", "Content-Type": kind}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, headers, method=method)
@@ -123,9 +125,12 @@ class ControlPlane:
         try:
             with urllib.request.urlopen(request, context=context, timeout=60) as answer:
                 document: dict[str, Any] = json.load(answer)
+                warnings = deprecations(answer.headers.get_all("Warning", []))
         except urllib.error.HTTPError as error:
             with error:
                 raise WriteRefused(f"{method} {path}", error.code, error.read().decode(errors="replace")) from error
+        if warnings:
+            raise LabError(f"{method} {path}: {'; '.join(warnings)}")
         return document
 
     def watched(self, path: str, version: str, seconds: int = 1) -> list[dict[str, Any]]:

@@ -6,9 +6,10 @@ A permission is (group, resource or resource/subresource, verb), as a rule of RB
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tests.support.control_plane.apiserver import ControlPlane
+from tests.support.deprecated_apis import deprecated_apis
 
 Permission = tuple[str, str, str]
 DECISION, DEPRECATED = "authorization.k8s.io/decision", "k8s.io/deprecated"
@@ -22,6 +23,20 @@ class AuditedControlPlane(ControlPlane):
         "--audit-log-path=-",
         "--audit-log-mode=blocking",
     )
+
+    def __enter__(self) -> Self:
+        """Start, with no deprecated API asked for."""
+        self._deprecated: set[str] = set()
+        return super().__enter__()
+
+    def restart_apiserver(self, down_seconds: float = 0.0) -> None:
+        """The same, and remember what the API server forgets."""
+        self._deprecated = self.deprecated_by_anybody()
+        super().restart_apiserver(down_seconds)
+
+    def deprecated_by_anybody(self) -> set[str]:
+        """The APIs that Kubernetes is going to remove and that somebody has asked for since the start."""
+        return self._deprecated | deprecated_apis(self.kubectl("get", "--raw", "/metrics"))
 
     def audited(self) -> int:
         """The length of the log so far."""

@@ -13,6 +13,7 @@ from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.audit import AuditedControlPlane
 from tests.support.control_plane.installation import OPERATOR_ACCOUNT, operator_kubeconfig
 from tests.support.control_plane.operator_process import OperatorProcess
+from tests.support.deprecated_apis import deprecations
 
 _numbers = itertools.count(1)
 
@@ -45,6 +46,7 @@ def operator(
     said = shared_operator.log_text()[before:]
     print(said)
     assert "Traceback" not in said, "the operator's log shows a traceback"
+    assert deprecations(said.splitlines()) == []
     assert control_plane.deprecated(OPERATOR_ACCOUNT, audited) == set(), "Kubernetes is going to remove these"
     if "takes_permissions" not in request.keywords:
         # An API server that has just started forbids what it allows a moment later, when it has read the roles.
