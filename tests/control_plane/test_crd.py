@@ -68,6 +68,7 @@ def test_defaults(control_plane: ControlPlane) -> None:
             "maxRestarts": 10,
             "sameFailureLimit": 3,
             "sameMemberLimit": 3,
+            "onDivergence": "Report",
             "budgetReset": "OnProgress",
             "rules": [],
         },

@@ -313,7 +313,7 @@ FULL_STATUS: dict[str, Any] = {
     "restarts": {
         "inPlace": 1, "budgetUsed": 1, "withoutProgress": 1, "checkpoint": 1,
         "sameFailure": {"key": "ab", "count": 1, "since": TIME},
-        "sameMember": {"member": "worker-1", "count": 1},
+        "sameMember": {"member": "worker-1", "count": 1}, "wentBackTo": 3, "wentBackFrom": 9,
     },
     "avoidedNodes": [{"name": "a", "until": TIME, "replica": "worker-1", "why": "w", "usedBy": "worker-1"}],
     "lastRestart": {"time": TIME, "downSeconds": 1.5, "lostSteps": 5, "resumedFrom": "Memory", "exception": "E"},
@@ -371,7 +371,7 @@ def tell_everything(launcher: ChiefLauncher, step: int) -> None:
     launcher.say(
         ledger={"inPlace": 1, "processFailures": 1, "withoutProgress": 1,
                 "sameFailure": {"key": "ab", "count": 1, "since": 1772366405},
-                "sameMember": {"member": "worker-1", "count": 1}},
+                "sameMember": {"member": "worker-1", "count": 1}, "wentBackTo": 3, "wentBackFrom": 9},
         lastRestart={"time": TIME, "member": "worker-1", "exitCode": 1, "reason": "Error", "exception": "E: e",
                      "downSeconds": 1.5, "resumedFromStep": 4, "resumedFrom": "Memory", "lostSteps": 5},
         failure={"member": "worker-1", "exitCode": 1, "reason": "Error", "logTail": "last"},

@@ -114,6 +114,7 @@ class RestartPolicy(Frozen, frozen=True):
     max_restarts: int = DEFAULT.max_restarts
     same_failure_limit: int = DEFAULT.same_failure_limit
     same_member_limit: int = DEFAULT.same_member_limit
+    on_divergence: Literal["Report", "Restore"] = DEFAULT.on_divergence
     budget_reset: Literal["OnProgress", "Never"] = DEFAULT.budget_reset
     rules: tuple[RestartRule, ...] = ()
 

@@ -83,7 +83,8 @@ class MemberFailures(Frozen, frozen=True):
 class Restarts(Frozen, frozen=True):
     """The restarts so far. The fields from `budget_used` on are for the budget and the back-off: `pod_failures` is the
     part of `counted` that no launcher can count; `epoch` and `checkpoint` are those at the last restart, to measure
-    progress by. `restarted_at` is the last request for a restart that was answered."""
+    progress by; `went_back_to` and `went_back_from` are the steps between which backups in the storage are doubted,
+    because replicas differed. `restarted_at` is the last request for a restart that was answered."""
 
     counted: int = 0
     disruptions: int = 0
@@ -96,6 +97,8 @@ class Restarts(Frozen, frozen=True):
     checkpoint: int | None = None
     same_failure: FailuresInARow | None = None
     same_member: MemberFailures | None = None
+    went_back_to: int | None = None
+    went_back_from: int | None = None
     restarted_at: str | None = None
 
     @property
@@ -107,7 +110,8 @@ class Restarts(Frozen, frozen=True):
         programs, refilled_at = self.counted - self.pod_failures, self.counted - self.budget_used
         counts = (self.in_place, programs, self.pod_failures, refilled_at, self.without_progress)
         member = SameMember(self.same_member.member, self.same_member.count) if self.same_member else NO_ROW
-        return Ledger(*counts, same=same, same_member=member)
+        back = {"went_back_to": self.went_back_to or 0, "went_back_from": self.went_back_from or 0}
+        return Ledger(*counts, same=same, same_member=member, **back)
 
     def with_ledger(self, ledger: Ledger) -> Self:
         """The same with these charges."""
@@ -122,6 +126,8 @@ class Restarts(Frozen, frozen=True):
             pod_failures=ledger.pod_failures,
             same_failure=FailuresInARow(key=row.key, count=row.count, since=since) if row.count else None,
             same_member=MemberFailures(member.member, member.count) if member.count else None,
+            went_back_to=ledger.went_back_to or None,
+            went_back_from=ledger.went_back_from or None,
         )
 
 

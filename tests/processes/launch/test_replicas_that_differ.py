@@ -5,6 +5,7 @@ The programs train until the test has seen what the chief's launcher says of the
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.support.launchers.gang import LocalGang
 
 PATIENCE = 240.0
-STEPS = 100_000
+STEPS = 800
 MORE = [
     ("keras", "yes", 2, 0),
     ("keras", "yes", 3, 0),
@@ -25,8 +26,8 @@ MORE = [
 ]
 
 # FLIP has `<worker> <bit>`; once the file `flip` exists, that worker flips the bit in its replica of the first weights.
-PROGRAM = f"""
-import importlib, json, os, time
+PROGRAM = """
+import hashlib, importlib, json, os, time
 import numpy as np
 import tensorflow as tf
 import tftraining
@@ -35,10 +36,11 @@ if devices := int(os.environ.get("DEVICES", "0")):
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * devices)
 keras = importlib.import_module(os.environ["KERAS"])
 flipping, bit = map(int, os.environ["FLIP"].split())
+last_step = int(os.environ.get("LAST_STEP", "100000"))
 strategy = tf.distribute.MirroredStrategy() if devices else tf.distribute.MultiWorkerMirroredStrategy()
 directory = os.environ["TFTRAINING_DIR"]
 task = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
-keras.utils.set_random_seed(task if os.environ["FIT"] else 1)
+keras.utils.set_random_seed(task if os.environ["FIT"] and not os.environ["STORES"] else 1)
 with strategy.scope():
     layers = keras.layers
     middle = [layers.Dense(16, name="first"), layers.BatchNormalization(), layers.Dropout(0.2)]
@@ -49,8 +51,10 @@ with strategy.scope():
 
 def look(batch=None, logs=None):
     time.sleep(0.002)
-    if flipping in (task, -1) and not look.flipped and os.path.exists(f"{{directory}}/flip"):
+    if flipping in (task, -1) and not look.flipped and os.path.exists(f"{directory}/flip"):
         look.flipped = True
+        if os.environ["STORES"]:  # once, and not again in the next program
+            os.unlink(f"{directory}/flip")
         kernel = model.get_layer("first").kernel
         variable = kernel if isinstance(kernel, tf.Variable) else kernel.value
         part = strategy.experimental_local_results(variable)[-1]
@@ -61,13 +65,15 @@ def look(batch=None, logs=None):
 look.flipped = False
 
 def examples(index):
-    x = tf.random.stateless_normal([8, 8], tf.stack([tf.cast(index, tf.int32), 7]))
+    x = tf.random.stateless_normal([12, 8], tf.stack([tf.cast(index, tf.int32), 7]))
     return x, tf.reduce_sum(x, 1, keepdims=True)
 
 if os.environ["FIT"]:
-    data = tf.data.Dataset.range({STEPS}).map(examples).repeat()
-    watch = keras.callbacks.LambdaCallback(on_train_batch_end=look)
-    model.fit(data, epochs=1000, steps_per_epoch=100, callbacks=[watch], verbose=0)
+    data = tf.data.Dataset.range(100_000).map(examples).repeat()
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=look)]
+    if os.environ["STORES"]:
+        callbacks.append(keras.callbacks.BackupAndRestore(f"{directory}/backup"))
+    model.fit(data, epochs=last_step // 50, steps_per_epoch=50, callbacks=callbacks, verbose=0)
 else:
     @tf.function
     def train(step):
@@ -81,14 +87,28 @@ else:
     own = tf.Variable(task, dtype=tf.int64)  # of this process alone
     generator = tf.random.Generator.from_seed(task)
     backup = tftraining.MemoryBackup(tf.train.Checkpoint(model=model, optimizer=optimizer, own=own, random=generator))
-    step = backup.restore(0)
+    storage = tf.train.Checkpoint(model=model, optimizer=optimizer, step=tf.Variable(0, dtype=tf.int64))
+    manager = tf.train.CheckpointManager(storage, f"{directory}/storage-{task}", max_to_keep=1)
+    if manager.restore_or_initialize():
+        print("the storage has step", int(storage.step), flush=True)
+    step = backup.restore(int(storage.step))
     tftraining.begin(step=step)
-    while step < {STEPS}:
+    while step < last_step:
         train(tf.constant(step))
         step += 1
         look()
         backup.step(step)
         tftraining.report(step=step)
+        if os.environ["STORES"] and step % 50 == 0:
+            storage.step.assign(step)
+            manager.save()
+digest = hashlib.sha256()
+for variable in [*model.variables, *optimizer.variables] if os.environ["KERAS"] == "keras" else model.variables:
+    variable = variable if isinstance(variable, tf.Variable) else variable.value
+    for part in strategy.experimental_local_results(variable):
+        digest.update(part.numpy().tobytes())
+with open(f"{directory}/end-{task}", "w") as file:
+    file.write(digest.hexdigest())
 """
 
 
@@ -101,13 +121,13 @@ def replicas(gang: LocalGang) -> dict[str, Any]:
 def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LocalGang]:
     """A function that starts a gang of workers."""
 
-    def begin(workers: int, **variables: object) -> LocalGang:
-        told = {"TF_CPP_MIN_LOG_LEVEL": 3, "TFTRAINING_DIR": tmp_path / "job", **variables}
+    def begin(workers: int, place: Path = tmp_path, **variables: object) -> LocalGang:
+        told = {"TF_CPP_MIN_LOG_LEVEL": 3, "TFTRAINING_DIR": place / "job", "STORES": "", **variables}
         for key, value in told.items():
             monkeypatch.setenv(key, str(value))
         backups = {"mode": "Auto", "maxOverheadPercent": 100, "sizeLimit": 2**30}
-        gang = LocalGang(tmp_path, {"worker": workers}, memoryBackup=backups, memberTimeoutSeconds=6, maxRestarts=0)
-        (script := tmp_path / "train.py").write_text(PROGRAM)
+        gang = LocalGang(place, {"worker": workers}, memoryBackup=backups, memberTimeoutSeconds=6, maxRestarts=0)
+        (script := place / "train.py").write_text(PROGRAM)
         gang.command = [sys.executable, str(script)]
         return gang
 
@@ -135,3 +155,48 @@ def test_a_flipped_bit_is_found_and_the_member_named(
     both = "worker-0, worker-1 hold other values than each other: "
     assert (both if workers == 2 else f"{who} holds other values than the rest: ") in told
     assert "first/kernel" in told and "more" not in told
+
+
+def ends(gang: LocalGang) -> set[str]:
+    """The digests of the variables that the programs have at the end."""
+    return {(gang.directory / f"end-{rank}").read_text() for rank in range(len(gang.names))}
+
+
+@pytest.mark.parametrize(
+    ("keras", "fit", "workers"),
+    [
+        ("tf_keras", "yes", 3),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow_fault)
+            for case in [("keras", "yes", 3), ("keras", "yes", 2), ("tf_keras", "yes", 2), ("keras", "", 2)]
+        ),
+    ],
+)
+def test_all_go_back_to_the_copy_on_which_they_agreed_and_end_as_the_undisturbed_training(
+    train: Callable[..., LocalGang], tmp_path: Path, keras: str, fit: str, workers: int
+) -> None:
+    """The programs save a backup in the storage behind each 50 steps, so that it has the flipped bit, too."""
+    told = {"KERAS": keras, "FIT": fit, "STORES": "yes", "LAST_STEP": STEPS}
+    (tmp_path / "undisturbed").mkdir()
+    with train(workers, tmp_path / "undisturbed", FLIP="0 0", **told) as gang:
+        gang.start()
+        gang.wait_for(lambda: all(each.poll() == 0 for each in gang.launchers.values()), PATIENCE)
+        undisturbed = ends(gang)
+    odd = f"worker-{workers - 1}"
+    with train(workers, FLIP=f"{workers - 1} 29", **told) as gang:
+        gang.options["onDivergence"] = "Restore"
+        gang.start()
+        agreed = gang.wait_for(lambda: replicas(gang).get("agreedStep"), PATIENCE)
+        gang.wait_for(lambda: (replicas(gang).get("step") or 0) > agreed + 60, PATIENCE)
+        (gang.directory / "flip").touch()
+        gang.wait_for(lambda: gang.status()["round"] == 2 or gang.launchers[odd].poll() is not None, PATIENCE)
+        if workers > 2:
+            assert gang.launchers[odd].wait(60) == 143, "it leaves for a new pod"
+            found = gang.message(odd)
+            assert (found["reason"], found["ledger"]["processFailures"]) == ("NodeSuspected", 0)
+            gang.start(odd, ledger=found["ledger"])
+        gang.wait_for(lambda: all(each.poll() == 0 for each in gang.launchers.values()), PATIENCE)
+        assert ends(gang) == undisturbed
+        log = gang.log("worker-0")
+    (step,) = re.findall(r"all go back to step (\d+), at which they have agreed", log)
+    assert int(step) >= agreed and re.search(rf"resumed from memory at .*step {step}\b", log)

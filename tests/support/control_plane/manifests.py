@@ -72,6 +72,7 @@ FULL_SPEC: Final[Manifest] = {
         "maxRestarts": 3,
         "sameFailureLimit": 5,
         "sameMemberLimit": 4,
+        "onDivergence": "Restore",
         "budgetReset": "Never",
         "rules": [
             {"onExitCodes": [1, 2], "onSignals": [9], "onReasons": ["OOMKilled"], "action": "FailJob"},

@@ -260,6 +260,7 @@ POLICIES = [
     bad("sameFailureLimit large", "spec.restartPolicy.sameFailureLimit", 1001, "should be less than or equal to 1000"),
     bad("sameMemberLimit negative", "spec.restartPolicy.sameMemberLimit", -1, "should be greater than or equal to 0"),
     bad("sameMemberLimit large", "spec.restartPolicy.sameMemberLimit", 1001, "should be less than or equal to 1000"),
+    bad("onDivergence", "spec.restartPolicy.onDivergence", "Ignore", "supported values"),
     bad("sameFailureLimit 1", "spec.restartPolicy.sameFailureLimit", 1, "must be 0 (off) or at least 2"),
     bad(
         "rule with no action",
@@ -489,6 +490,7 @@ MUTABLE: dict[str, Any] = {
     "spec.restartPolicy.maxRestarts": 20,
     "spec.restartPolicy.sameFailureLimit": 0,
     "spec.restartPolicy.sameMemberLimit": 0,
+    "spec.restartPolicy.onDivergence": "Restore",
     "spec.runPolicy.suspend": True,
     "spec.runPolicy.activeDeadlineSeconds": 7200,
     "spec.runPolicy.startDeadlineSeconds": 30,

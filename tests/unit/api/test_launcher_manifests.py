@@ -162,6 +162,7 @@ def test_what_the_launcher_is_told() -> None:
         "maxRestarts": 3,
         "sameFailureLimit": 3,
         "sameMemberLimit": 3,
+        "onDivergence": "Report",
         "budgetReset": "Never",
         "scope": "Job",
         "rules": [],

@@ -25,13 +25,15 @@ DEFAULTS = (
     '"rendezvous": "mnist-worker-0.mnist.ml.svc:8471", "statusPort": 8472, "host": "", '
     '"secretFile": "/opt/tftraining-key/key", "directory": null, "terminationMessage": "/dev/termination-log", '
     '"warmStart": true, "terminationGraceSeconds": 5, "memberTimeoutSeconds": 3, "maxRestarts": 10, '
-    '"sameFailureLimit": 3, "sameMemberLimit": 3, "budgetReset": "OnProgress", "scope": "Job", '
+    '"sameFailureLimit": 3, "sameMemberLimit": 3, "onDivergence": "Report", '
+    '"budgetReset": "OnProgress", "scope": "Job", '
     '"startDeadlineSeconds": 600, "stallTimeoutSeconds": null, "evaluatorGraceSeconds": 60, '
     '"successPolicy": "Chief", "rules": [], '
     '"minReplicas": null, "workerAddress": "mnist-worker-%d.mnist.ml.svc:2222", "largestGang": 2, "needed": true, '
     '"orders": "/opt/tftraining-orders/orders", "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, '
     '"refilledAt": 0, "withoutProgress": 0}, "proven": false}',
-    '{"workers": 2, "maxRestarts": 10, "sameFailureLimit": 3, "sameMemberLimit": 3, "budgetReset": "OnProgress", '
+    '{"workers": 2, "maxRestarts": 10, "sameFailureLimit": 3, "sameMemberLimit": 3, "onDivergence": "Report", '
+    '"budgetReset": "OnProgress", '
     '"successPolicy": "Chief", "startDeadlineSeconds": 600, "stallTimeoutSeconds": null, '
     '"evaluatorGraceSeconds": 60}',
 )
@@ -41,14 +43,15 @@ ALL_SET = (
     '"secretFile": "/opt/tftraining-key/key", "directory": "/training/mnist", '
     '"terminationMessage": "/dev/termination-log", "warmStart": false, "terminationGraceSeconds": 7, '
     '"memberTimeoutSeconds": 4.5, "maxRestarts": 3, "sameFailureLimit": 5, '
-    '"sameMemberLimit": 4, "budgetReset": "Never", "scope": "Pod", '
+    '"sameMemberLimit": 4, "onDivergence": "Restore", "budgetReset": "Never", "scope": "Pod", '
     '"startDeadlineSeconds": 60, "stallTimeoutSeconds": 120, "evaluatorGraceSeconds": 0, '
     '"successPolicy": "AllWorkers", "rules": [{"action": "Ignore", "onExitCodes": [3], "onSignals": [9], '
     '"onReasons": ["Killed"], "role": "worker"}, {"action": "FailJob", "onReasons": ["OfPods"]}], "minReplicas": 2, '
     '"workerAddress": "mnist-worker-%d.mnist.ml.svc:2222", "largestGang": 3, "needed": true, '
     '"orders": "/opt/tftraining-orders/orders", "ledger": {"inPlace": 0, "processFailures": 0, "podFailures": 0, '
     '"refilledAt": 0, "withoutProgress": 0}, "proven": false}',
-    '{"workers": 3, "maxRestarts": 3, "sameFailureLimit": 5, "sameMemberLimit": 4, "budgetReset": "Never", '
+    '{"workers": 3, "maxRestarts": 3, "sameFailureLimit": 5, "sameMemberLimit": 4, "onDivergence": "Restore", '
+    '"budgetReset": "Never", '
     '"successPolicy": "AllWorkers", "startDeadlineSeconds": 60, "stallTimeoutSeconds": 120, '
     '"evaluatorGraceSeconds": 0}',
 )
@@ -73,6 +76,7 @@ def all_set() -> JobBuilder:
         "scope": "Pod",
         "sameFailureLimit": 5,
         "sameMemberLimit": 4,
+        "onDivergence": "Restore",
         "maxRestarts": 3,
         "rules": rules,
     }
@@ -113,6 +117,7 @@ def test_a_launcher_decodes_every_field() -> None:
         max_restarts=3,
         same_failure_limit=5,
         same_member_limit=4,
+        on_divergence="Restore",
         budget_reset="Never",
         scope="Pod",
         start_deadline_seconds=60.0,

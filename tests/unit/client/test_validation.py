@@ -58,7 +58,13 @@ def test_defaults() -> None:
     spec = validate(job)["spec"]
     assert spec["replicaSpecs"] == {"worker": {"replicas": 1, "port": 2222}}
     assert spec["storage"] == {"volume": {"hostPath": {"path": "/data"}}, "mountPath": "/training", "saveDirs": ["."]}
-    limits = {"maxRestarts": 10, "sameFailureLimit": 3, "sameMemberLimit": 3, "budgetReset": "OnProgress"}
+    limits = {
+        "maxRestarts": 10,
+        "sameFailureLimit": 3,
+        "sameMemberLimit": 3,
+        "onDivergence": "Report",
+        "budgetReset": "OnProgress",
+    }
     assert spec["restartPolicy"] == {"mode": "InPlace", **limits, "rules": []}
     assert spec["launcher"]["warmStart"] is True
     assert spec["successPolicy"] == "Chief"

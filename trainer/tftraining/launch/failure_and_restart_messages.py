@@ -123,6 +123,11 @@ def differs(violation: str) -> str:
     return f"the resumed training differs from the undisturbed one: {violation}"
 
 
+def goes_back(difference: str, step: int) -> str:
+    """Replicas differ, and the training goes back to the last step at which all have agreed."""
+    return f"{difference}; all go back to step {step}, at which they have agreed"
+
+
 def summarize_names(names: Sequence[str]) -> str:
     """The first three names, and the number of the others: a message stays readable with a thousand workers."""
     shown = ", ".join(names[:3])

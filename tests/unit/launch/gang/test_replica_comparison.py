@@ -36,13 +36,15 @@ def summary(step: int, *replicas: list[tuple[float, float]], names: list[str] = 
 class Gang:
     """The chief's launcher of a gang whose members make a copy every 16 steps."""
 
-    def __init__(self, *members: str) -> None:
-        self.chief: Coordinator = start_gang_with_copies(*members)
+    def __init__(self, *members: str, **policy: Any) -> None:
+        self.chief: Coordinator = start_gang_with_copies(*members, **policy)
         self.names = list(self.chief.membership.gang)
         self.now = 5.0
         self.earlier = 0  # the steps of the program's earlier fits
         self.asked: dict[str, int] = {}  # by member, the step from which on a summary is asked for
         self.orders = 0
+        self.aside: dict[str, list[Any]] = {name: [] for name in self.names}  # what each member has set aside
+        self.sent: list[tuple[str, dict[str, Any]]] = []
 
     def copy(self, step: int, values: dict[str, Any]) -> None:
         """A heartbeat of each member behind its copy of this step. `values`: the digest of members with another one, or
@@ -53,6 +55,7 @@ class Gang:
             digests = {str(step): digest if isinstance(digest, list) else [digest]}
             asked = name in self.asked and step >= self.asked[name]
             told = report(step, digests=digests, summary=summary(step, *cells) if asked else None)
+            told["setAside"] = self.aside[name]
             self.beat(name, step, told)
 
     def beat(self, name: str, step: int, told: dict[str, Any]) -> None:
@@ -61,7 +64,8 @@ class Gang:
         peer = self.chief.membership.get_peer(name)
         frame = heartbeat(peer.round, self.now, **progress)
         self.chief.handle_frame(name, {**frame, "backup": told}, self.now)
-        for receiver, sent in self.chief.outbox.take_all():
+        self.sent = self.chief.outbox.take_all()
+        for receiver, sent in self.sent:
             if sent["type"] == "compare":
                 self.asked[receiver] = sent["step"]
                 self.orders += 1

@@ -26,7 +26,7 @@ UNTOLD: dict[str, Any] = {
     "blockedSeconds": None,
     "skipping": 0,
 }
-UNCOMPARED = {"replicasCompared": 0, "replicasDiffer": False, "replicas": ""}
+UNCOMPARED = {"replicasCompared": 0, "replicasDiffer": False, "replicas": "", "agreedStep": None}
 UNTOLD |= UNCOMPARED
 NOTHING = {"step": None, "time": None, "where": None, "bytes": None, "seconds": None, "members": 0, **UNTOLD}
 

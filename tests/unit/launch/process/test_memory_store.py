@@ -64,7 +64,7 @@ def test_the_next_launcher_takes_over_the_complete_copies_of_its_member_and_job(
     successor = MemoryStore.lasting(LIMITS, tmp_path, "uid", "worker-1")
     assert (successor.held(), successor.report()) == ([(1, 5)], None)
     assert names(successor.directory) == ["copy-1-5", "lock", "request"]
-    assert (successor.directory / "request").read_bytes() == bytes(16)
+    assert (successor.directory / "request").read_bytes() == bytes(40)
     assert other.directory.exists()
     successor.close(ended=True)
     assert not successor.directory.exists()
@@ -82,7 +82,7 @@ def test_the_copies_of_another_job_are_not_taken_over_but_removed(tmp_path: Path
 
 def test_the_program_is_told_all_that_it_needs(tmp_path: Path) -> None:
     store = MemoryStore.temporary(LIMITS, tmp_path)
-    told = store.variables([1, 5], "Peer", "uid-1", fetching=True)
+    told = store.variables({"restore": [1, 5], "doubted": [3, 9]}, "Peer", "uid-1", fetching=True)
     assert json.loads(told[copy_file.VARIABLE]) == {
         "directory": str(store.directory),
         "percent": 1.0,
@@ -94,6 +94,7 @@ def test_the_program_is_told_all_that_it_needs(tmp_path: Path) -> None:
         "waitSteps": 200,
         "exactness": "Required",
         "uid": "uid-1",
+        "doubted": [3, 9],
     }
     store.close(ended=True)
 
@@ -231,3 +232,28 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
     target.close()
     target.close()
     assert names(tmp_path) == []
+
+
+def test_a_copy_that_is_set_aside_is_one_to_restore_from_once_the_training_goes_back(tmp_path: Path) -> None:
+    store = MemoryStore.temporary(LIMITS, tmp_path)
+    write_copy(store.directory, 1, 5)
+    (store.directory / "copy-1-5").rename(store.directory / "agreed-1-5")
+    assert store.held() == []
+    store.go_back(1, 5)
+    store.go_back(1, 5)  # the answer to the order was lost
+    store.go_back(1, 6)  # another member has it
+    assert store.held() == [(1, 5)] and (store.directory / "agreed-1-5").exists()
+    store.free()
+    assert names(store.directory) == ["lock", "request"]
+    store.close(ended=True)
+
+
+def test_the_order_to_set_a_copy_aside_names_the_one_that_stays(tmp_path: Path) -> None:
+    store = MemoryStore.temporary(LIMITS, tmp_path)
+    program = copy_request.CopyRequest(str(store.directory))
+    assert (program.set_aside_from(), program.agreed()) == (0, None)
+    store.request_set_aside(1 << 40, (3, 1 << 41))
+    assert (program.set_aside_from(), program.agreed(), program.step()) == (1 << 40, (3, 1 << 41), 0)
+    store.begin_round()
+    assert (program.set_aside_from(), program.agreed()) == (0, None)
+    store.close(ended=True)

@@ -234,7 +234,7 @@ async def test_a_request_for_no_step_is_one_line_in_the_log(tmp_path: Path, step
     async with member(tmp_path) as own:
         own.request_copy(step, lambda: None)
         assert len(own.lines) == 1
-        assert (own.store.directory / copy_request.NAME).read_bytes() == bytes(16)
+        assert (own.store.directory / copy_request.NAME).read_bytes() == bytes(40)
 
 
 # The job's storage.

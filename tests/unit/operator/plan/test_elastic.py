@@ -342,6 +342,7 @@ ORDERS = {
     "restartPolicy.maxRestarts": 3,
     "restartPolicy.sameFailureLimit": 0,
     "restartPolicy.sameMemberLimit": 0,
+    "restartPolicy.onDivergence": "Restore",
     "runPolicy.startDeadlineSeconds": 30,
     "runPolicy.stallTimeoutSeconds": 300,
 }

@@ -35,6 +35,7 @@ LIMITS: dict[str, list[Any]] = {
     "restartPolicy.maxRestarts": [0, 1, 5],
     "restartPolicy.sameFailureLimit": [0, 2, 3],
     "restartPolicy.sameMemberLimit": [0, 1, 3],
+    "restartPolicy.onDivergence": ["Report", "Restore"],
     "runPolicy.activeDeadlineSeconds": [60, 5000, 100000],
     "runPolicy.startDeadlineSeconds": [1, 30, 100000],
     "runPolicy.ttlSecondsAfterFinished": [0, 60],

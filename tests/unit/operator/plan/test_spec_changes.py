@@ -26,6 +26,7 @@ MAY_CHANGE: dict[str, Any] = {
     "restartPolicy.maxRestarts": 3,
     "restartPolicy.sameFailureLimit": 0,
     "restartPolicy.sameMemberLimit": 0,
+    "restartPolicy.onDivergence": "Restore",
     "runPolicy.suspend": True,
     "runPolicy.activeDeadlineSeconds": 3600,
     "runPolicy.startDeadlineSeconds": 30,

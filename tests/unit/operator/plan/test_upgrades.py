@@ -73,16 +73,18 @@ def test_a_status_of_an_older_version_has_less_in_it(upgrade: Callable[[Simulate
     assert (cluster.status.phase, cluster.status.attempt) == ("Running", 2)
 
 
-@pytest.mark.parametrize("limit", ["sameFailureLimit", "sameMemberLimit"])
+@pytest.mark.parametrize(
+    ("limit", "value"), [("sameFailureLimit", 5), ("sameMemberLimit", 5), ("onDivergence", "Restore")]
+)
 def test_launchers_of_an_older_version_are_not_told_what_they_do_not_know(
-    upgrade: Callable[[SimulatedCluster], SimulatedCluster], limit: str
+    upgrade: Callable[[SimulatedCluster], SimulatedCluster], limit: str, value: object
 ) -> None:
     """Their chief's pod was made without the order; a limit that is changed is for those that come."""
     cluster = SimulatedCluster(a_launched_job()).run()
     annotations = cluster.api.pods["mnist-worker-0"]["metadata"]["annotations"]
     told = json.loads(annotations[ANNOTATION_ORDERS])
     annotations[ANNOTATION_ORDERS] = json.dumps({name: told[name] for name in told if name != limit})
-    upgrade(cluster).api.edit(f"restartPolicy.{limit}", 5)
+    upgrade(cluster).api.edit(f"restartPolicy.{limit}", value)
     cluster.run()
     assert not [each for each in cluster.api.writes if each.startswith("annotate")]
     cluster.wait(40).launchers.crash("worker-1", 1)

@@ -83,6 +83,7 @@ class Policy:
     max_restarts: int = setting(10, plain(int), changes=True)
     same_failure_limit: int = setting(3, plain(int), changes=True, before=0)  # 0 is off
     same_member_limit: int = setting(3, plain(int), changes=True, before=0)  # 0 is off
+    on_divergence: str = setting("Report", plain(str), changes=True)
     budget_reset: str = setting("OnProgress", plain(str), changes=True)
     scope: str = setting("Job", plain(str))
     start_deadline_seconds: float = setting(600, _seconds(0.0), changes=True)

@@ -17,6 +17,7 @@ GROWN = "Grown"  # a lost worker is back
 SPEC_CHANGED, RESTART_REQUESTED = "SpecChanged", "RestartRequested"
 ASKED_FOR = (RESIZED, SPEC_CHANGED, RESTART_REQUESTED)
 PLANNED = (*ASKED_FOR, GROWN)  # nothing has failed or was lost
+REPLICAS_DIFFER = "ReplicasDiffer"  # the reason of the restart with spec.restartPolicy.onDivergence: Restore
 DIFFERS = "ResumedTrainingDiffers"  # the reason of the restart after a resumed training that was found to differ
 
 
@@ -25,7 +26,8 @@ class Incident:
     """Why a round ended, or one member's program. `at` is in monotonic, `time` in wall-clock seconds."""
 
     member: str
-    reason: str  # Error, Killed, Stalled, MemberLost, Terminated, ResumedTrainingDiffers, or the kind of the exit
+    # Error, Killed, Stalled, MemberLost, Terminated, ResumedTrainingDiffers, ReplicasDiffer, or the kind of the exit
+    reason: str
     message: str
     charged: bool
     at: float
@@ -41,3 +43,5 @@ class Incident:
     others_well: bool = True  # no other member is known to have failed of its own
     moves: str = ""  # why the member leaves for a pod on another node (same_member.py)
     suspects: Sequence[tuple[int, int]] = ()  # backups in memory for the members to remove (suspect_copies.py)
+    back_to: tuple[int, int] | None = None  # the backup in memory to which the training goes back (agreed_copy.py)
+    back_from: int = 0  # the step that the training has not made yet, in the numbers of the backups

@@ -14,6 +14,7 @@ What each cause of a restart costs (`account`, backoff.py; the causes are in inc
     cause                                           charged      extends the back-off  waits  begins the back-off anew
     a failure                                       by its rule  yes                   yes    no
     a loss: a disruption, a silent member (LOSSES)  no           yes                   yes    no
+    replicas that differ, with onDivergence: Restore  no         yes                   yes    no
     a lost worker is back (GROWN)                   no           no                    no     no
     a person's request (ASKED_FOR)                  no           no                    no     yes
 
@@ -58,6 +59,8 @@ class Ledger:
     same: SameFailure = NO_FAILURE  # the last failure, and how often in a row it came
     violations: int = 0  # rounds whose resumed training was found to differ; it ends the backups in memory
     same_member: SameMember = NO_ROW  # the member that failed last, and how often in a row
+    went_back_to: int = 0  # the step of the last copy to which the training went back because replicas differed
+    went_back_from: int = 0  # and the step that it had not made yet
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> Ledger:
@@ -69,7 +72,9 @@ class Ledger:
     def to_json(self) -> dict[str, Any]:
         """The JSON form, which the operator and all launchers read."""
         counts = {name: getattr(self, field) for field, name in _NAMES.items()}
-        left_out = () if self.violations else ("violations",)
+        left_out = [
+            _NAMES[each] for each in ("violations", "went_back_to", "went_back_from") if not getattr(self, each)
+        ]
         same = {"sameFailure": self.same.to_json()} if self.same.count else {}
         same |= {"sameMember": self.same_member.to_json()} if self.same_member.count else {}
         return {**{name: count for name, count in counts.items() if name not in left_out}, **same}
@@ -88,6 +93,7 @@ class Ledger:
 _RISING = {
     "in_place": "inPlace", "process_failures": "processFailures", "pod_failures": "podFailures",
     "refilled_at": "refilledAt", "violations": "violations",
+    "went_back_to": "wentBackTo", "went_back_from": "wentBackFrom",
 }  # fmt: skip
 _NAMES = {**_RISING, "without_progress": "withoutProgress", "incidents": "incidents"}
 

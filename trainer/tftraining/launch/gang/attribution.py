@@ -121,6 +121,10 @@ class Attribution:
         reason, message = (RESIZED, f"{names} joins") if resized else (GROWN, f"{names} is back")
         return self._make_incident(newcomers[0].name, reason, message, now)
 
+    def attribute(self, name: str, reason: str, message: str, now: float) -> Incident:
+        """An incident of a member which is no failure of its program."""
+        return self._make_incident(name, reason, message, now)
+
     def attribute_exit(self, peer: Peer, program_exit: Exit, last_incident: Incident | None, now: float) -> Incident:
         """A program's failure: its own incident, or that of the peer that caused it."""
         if peer.leaving:

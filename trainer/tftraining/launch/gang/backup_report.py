@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
-from tftraining.launch.gang.replica_values import ReplicaSummary, digests_of, summary_of
+from tftraining.launch.gang.replica_values import MOST_REPLICAS, ReplicaSummary, digests_of, summary_of
 from tftraining.launch.in_user_process.shared.copy_reasons import OTHER_MEMBER
 
 MEMORY, PEER, STORAGE = "Memory", "Peer", "Storage"  # the sources of a restored copy
 RESUMES_AT = ("Step", "StepDrawnAnew", "Epoch", "Storage")  # where a restart resumes, the least loss first
 LONGEST_REASON = 200
-MOST_NAMES, LONGEST_NAME = 8, 64
+MOST_NAMES, LONGEST_NAME, MOST_ASIDE = 8, 64, 4
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ class BackupReport:
     1970; `seconds` is how long the copy has blocked the training. A restart `resumes_at` one of RESUMES_AT, "" if that
     is unknown; `begins_anew` names what it does not restore. `violation` says how the resumed training was found to
     differ from the undisturbed one. `last_step` is that of the last copy, once the copies have ended. `digests` and
-    `summary` are for the comparison of the replicas. All copies of this round have blocked the training for
-    `blocked_seconds`. Before its first step the program skips `skipping` batches of its input; 0 behind it.
+    `summary` are for the comparison of the replicas. The copies that are `set_aside` have the digests of all replicas
+    if this program has made them; `set_aside_reason` says why there can be none. All copies of this round have blocked
+    the training for `blocked_seconds`. Before its first step the program skips `skipping` batches of its input; 0
+    behind it.
     """
 
     on: bool
@@ -51,6 +53,8 @@ class BackupReport:
     last_step: int | None
     digests: Mapping[int, tuple[str, ...]]
     summary: ReplicaSummary | None
+    set_aside: Mapping[tuple[int, int], tuple[str, ...]]
+    set_aside_reason: str
     blocked_seconds: float | None
     skipping: int
 
@@ -85,6 +89,8 @@ def from_frame(told: object) -> BackupReport | None:
         last_step=_count(told.get("lastStep")),
         digests=digests_of(told.get("digests")),
         summary=summary_of(told.get("summary")),
+        set_aside=_copies(told.get("setAside")),
+        set_aside_reason=_text(told.get("setAsideReason")),
         blocked_seconds=_number(told.get("blockedSeconds")),
         skipping=_count(told.get("skipping")) or 0,
     )
@@ -99,6 +105,17 @@ def _number(value: Any) -> float | None:
 
 def _count(value: Any) -> int | None:
     return None if (number := _number(value)) is None else int(number)
+
+
+def _copies(value: object) -> Mapping[tuple[int, int], tuple[str, ...]]:
+    """The digests of the copies that are set aside, by round and step."""
+    found: dict[tuple[int, int], tuple[str, ...]] = {}
+    for each in value[:MOST_ASIDE] if isinstance(value, list) else ():
+        number, step, digests = each if isinstance(each, list) and len(each) == 3 else (None, None, None)
+        copy = (_count(number), _count(step))
+        if copy[0] is not None and copy[1] is not None and isinstance(digests, list):
+            found[copy[0], copy[1]] = tuple(str(digest)[:16] for digest in digests[:MOST_REPLICAS])
+    return found
 
 
 def _names(value: object) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from tftraining.launch.failure.exit import exit_from_frame
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure.restart_budget import Ledger, merge
 from tftraining.launch.gang import memory_backups, quorum
+from tftraining.launch.gang.agreed_copy import AgreedCopy
 from tftraining.launch.gang.announced_stop import AnnouncedStop, Describe
 from tftraining.launch.gang.attribution import Attribution, has_own_cause
 from tftraining.launch.gang.membership import JobContext, Membership
@@ -51,6 +52,9 @@ class Coordinator:
         self._announced_stop = AnnouncedStop(self.membership, self.outbox)
         self._attribution = Attribution(self.membership, self.rounds, wall)
         self._last_tick_at: float | None = None
+        self.agreed = AgreedCopy(
+            self.membership, self.verdict, self.outbox, self.backups, self.replicas, self._attribution.attribute
+        )
 
     # Frames of the members.
 
@@ -102,7 +106,7 @@ class Coordinator:
             self._record_history(peer)
             self.rounds.record_first_step(peer, now)
             self._announced_stop.record_copy(peer)
-            self.replicas.record(peer, now)
+            self._record_replicas(peer, now)
             self._stop_if_announced(now)
             self.outbox.send_echo(name, frame["t"], self.rounds.should_pause_warmup(peer, now))
         elif frame["type"] == "exited" and frame["round"] == peer.round and peer.state == "running":
@@ -111,6 +115,12 @@ class Coordinator:
             peer.memory_copies = memory_backups.from_frame(frame.get(memory_backups.HELD))
             peer.state, peer.pid = "ready", None
             self._start_ready(now)
+
+    def _record_replicas(self, peer: Peer, now: float) -> None:
+        """Compare the copies of a member with those of the others. Where they differ, the round may end."""
+        self.replicas.record(peer, now)
+        if self.rounds.running and (incident := self.agreed.find_divergence(now)) is not None:
+            self._stop_round(incident, now)
 
     def _record_history(self, peer: Peer) -> None:
         """Note new metrics. Those of the chief come first; `tick` looks for another member that reports some."""
@@ -221,6 +231,7 @@ class Coordinator:
         if self.rounds.is_overdue(now):
             self._check_late_start(allowed)
         self._announced_stop.retry(now)
+        self.agreed.update(now)
         self._stop_if_announced(now)
 
     def _check_no_step(self, now: float) -> None:
@@ -269,6 +280,7 @@ class Coordinator:
         self.replicas.start_round()
         if self.rounds.begin(members, now):
             self.verdict.count_restart()
+        self.agreed.start_round(self.rounds.number)
         fields, copies = self.membership.describe_round(), self.backups.start_round(self.rounds.number)
         for peer in members:
             self._start_program(peer, self.rounds.number, now, **fields, memoryBackup=copies.get(peer.name))

@@ -33,6 +33,7 @@ from tftraining.launch.gang.verdict import Verdict
 # make copies together (memory_backup/copier.py): whoever changes when they copy renames the field. Was: copies,
 # heldCopies, memoryCopies.
 HELD = "copiesHeld"
+RESTORE = "Restore"  # of spec.restartPolicy.onDivergence
 SKIPPING_SECONDS = 10.0  # after a start; an input that is skipped in less is not told
 LIMIT = 2**52  # of rounds and steps; /status must hold the next one exactly
 
@@ -132,7 +133,7 @@ class MemoryBackups:
         servers = [peer for peer in copiers if peer.hello.copy_port is not None]
         copy = self.restored = choose(held, [peer.name for peer in servers])
         if copy is None:
-            return {name: {"restore": None} for name in held}
+            return {name: {"restore": None, **self._for_all} for name in held}
         self._earlier = _summary_of(copy, earlier, sum(copy in copies for copies in held.values()))
         return self._orders(copy, held, [peer for peer in servers if copy in held[peer.name]])
 
@@ -150,7 +151,15 @@ class MemoryBackups:
         origin = self._membership.get_peer(sender or name)
         source = STORAGE if copy in origin.stored_copies else PEER if sender else MEMORY
         address = {"member": origin.name, "host": self._host(origin), "port": origin.hello.copy_port}
-        return {"restore": list(copy), "source": source, "fetchFrom": address if sender else None}
+        return {"restore": list(copy), "source": source, "fetchFrom": address if sender else None, **self._for_all}
+
+    @property
+    def _for_all(self) -> dict[str, Any]:
+        """What each order says beside the copy: whether copies are set aside, and which backups in the storage may have
+        the difference of replicas for which the training went back."""
+        ledger = self._verdict.ledger
+        found: dict[str, Any] = {"setsAside": True} if self._membership.policy.on_divergence == RESTORE else {}
+        return {**found, "doubted": [ledger.went_back_to, ledger.went_back_from]} if ledger.went_back_to else found
 
     def _host(self, peer: Peer) -> str:
         """The host of a member's launcher. The chief reaches its own launcher by another address than the others."""
@@ -190,7 +199,10 @@ class MemoryBackups:
             self._off = was_oom_killed(incident.member)
         if violation := violation_of(peer.backup for peer in self._membership.copiers):
             self._violation, self._off = violation, self._off or f"the resumed training differed: {violation}"
-            return self._judge_violation(replace(incident, violation=violation))
+            return self._judge_violation(replace(incident, violation=violation, back_to=None))
+        if incident.back_to is not None:
+            self.suspects.add_all_behind(incident.back_to, self._number)
+            return replace(incident, suspects=self.suspects.to_frame())
         self._has_storage = self._has_storage or has_storage(self._membership.trainers)
         copy = self.restored if self._may_have_resumed() else None
         if copy is not None:

@@ -61,6 +61,12 @@ class Outbox:
         """Order a summary of the variables in the first copy at `step` or behind it; older launchers ignore it."""
         self._send(peer.name, type="compare", round=peer.round, step=step)
 
+    def send_set_aside(self, peer: Peer, step: int, agreed: tuple[int, int] | None) -> None:
+        """Order to set aside the first copy at `step` or behind it, beside the one on which all have `agreed`; older
+        launchers ignore it."""
+        told = [] if agreed is None else [agreed]
+        self._send(peer.name, type="setAside", round=peer.round, step=step, agreed=told)
+
     def send_dump(self, peer: Peer, why: str) -> None:
         """Order the stacks of a member's program into its log; older launchers ignore it."""
         if peer.is_connected:
@@ -71,7 +77,8 @@ class Outbox:
         if peer.is_connected:
             failed_member = None if incident.reason in PLANNED else incident.member
             cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}
-            suspects = {"suspects": incident.suspects} if incident.suspects else {}
+            suspects: dict[str, Any] = {"suspects": incident.suspects} if incident.suspects else {}
+            suspects |= {"backTo": [incident.back_to]} if incident.back_to is not None else {}
             cause |= {"newPods": new_pods}
             cause |= {"moves": incident.moves} if incident.moves and peer.name == incident.member else {}
             self._send(peer.name, type="stop", round=peer.round, **self._ledger_field(), **cause, **suspects)

@@ -44,7 +44,7 @@ class ReplicaComparison:
     def start_round(self) -> None:
         """Forget the copies of the last round, but not what they have shown."""
         self._fresh = True  # this round has shown nothing yet
-        self._told = False  # a difference of this round
+        self.difference: Comparison | None = None  # of this round
         self._last = -1  # the step of the last copy that was compared
         self._reports: dict[int, dict[str, tuple[str, ...]]] = {}  # by step and member
         self._summaries: dict[str, ReplicaSummary] = {}
@@ -77,10 +77,10 @@ class ReplicaComparison:
                 groups.setdefault(digest, []).append((name, number))
         if len(groups) == 1:
             self._agree(None)
-        elif not self._told and (verdict := self._judge(step, groups)) is not None:
+        elif self.difference is None and (verdict := self._judge(step, groups)) is not None:
             self._order, self._not_before = None, now + AGAIN_SECONDS
             self._agree(verdict) if not verdict.differs else self._differ(verdict)
-        elif not self._told and self._order is None and now >= self._not_before:
+        elif self.difference is None and self._order is None and now >= self._not_before:
             self._ask(groups, now)
 
     def _judge(self, step: int, groups: dict[str, list[ReplicaName]]) -> Comparison | None:
@@ -96,12 +96,13 @@ class ReplicaComparison:
 
     def _agree(self, verdict: Comparison | None) -> None:
         self.compared += 1
-        if self._fresh or (self.found is None and not self._told):
+        if self._fresh or (self.found is None and self.difference is None):
             self.found = verdict  # the first one of a round: what rounding does changes with each step
         self._fresh = False
 
     def _differ(self, verdict: Comparison) -> None:
-        self._fresh, self._told, self.found = False, True, verdict
+        self._fresh, self.found = False, verdict
+        self.difference = verdict
 
     def _ask(self, groups: dict[str, list[ReplicaName]], now: float) -> None:
         copiers = self._membership.copiers

@@ -60,10 +60,12 @@ def summary_of(told: object) -> ReplicaSummary | None:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the comparison of one step has found: `differs` is whether it is more than rounding, in `words`."""
+    """What the comparison of one step has found: `differs` is whether it is more than rounding, in `words`. Of the
+    members only the `odd` ones hold other values than most replicas, as far as that is known."""
 
     differs: bool
     words: str
+    odd: frozenset[str] = frozenset()
 
 
 def compare(groups: Groups, summaries: Mapping[str, ReplicaSummary], several: bool) -> Comparison | None:
@@ -85,7 +87,8 @@ def compare(groups: Groups, summaries: Mapping[str, ReplicaSummary], several: bo
     if unclear or not odd:
         return Comparison(True, f"at step {one.step} {everyone} hold other values than each other: {names}")
     hold = "holds" if len(odd) == 1 else "hold"
-    return Comparison(True, f"at step {one.step} {_replicas(odd, several)} {hold} other values than the rest: {names}")
+    words = f"at step {one.step} {_replicas(odd, several)} {hold} other values than the rest: {names}"
+    return Comparison(True, words, frozenset(member for member, _ in odd))
 
 
 def _cells_of(replicas: Sequence[ReplicaName], summaries: Mapping[str, ReplicaSummary]) -> Cells | None:

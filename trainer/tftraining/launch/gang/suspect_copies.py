@@ -50,6 +50,12 @@ class SuspectCopies:
             if restored in self:
                 self._first[later] = 0
 
+    def add_all_behind(self, copy: Copy, number: int) -> None:
+        """Make all later copies than this one suspect, up to those of the round `number`."""
+        first, step = copy
+        self._first[first] = min(step + 1, self._first.get(first, step + 1))
+        self._first |= dict.fromkeys(range(first + 1, number + 1), 0)
+
     def to_frame(self) -> list[Copy]:
         """For the members, which remove them: of each round the first suspect copy; the later ones are meant, too."""
         return sorted(self._first.items())[-MOST:]

@@ -61,8 +61,10 @@ class Verdict:
         ledger = restart_budget.with_progress(self.ledger, budget_reset) if progressed else self.ledger
         ledger = restart_budget.account(ledger, incident.reason, charged=incident.charged)
         ledger = replace(ledger, violations=ledger.violations + bool(incident.violation))
+        if incident.back_to is not None:
+            ledger = replace(ledger, went_back_to=incident.back_to[1], went_back_from=incident.back_from)
         if not incident.charged or decision.rule:
-            return ledger, ""
+            return ledger, incident.moves
         if incident.same:
             ledger = replace(ledger, same=ledger.same.with_failure(incident.same, incident.time))
             if ledger.same.count > 1:

@@ -13,6 +13,7 @@ from tftraining.launch.failure.exit import bounded, exit_to_status
 from tftraining.launch.failure.incident import Incident
 from tftraining.launch.gang import backup_summary
 from tftraining.launch.gang.aftermath import only_serves
+from tftraining.launch.gang.agreed_copy import AgreedCopy
 from tftraining.launch.gang.backup_report import MEMORY, STORAGE
 from tftraining.launch.gang.coordinator import Coordinator
 from tftraining.launch.gang.replica_comparison import ReplicaComparison
@@ -101,16 +102,19 @@ def _backup(coordinator: Coordinator) -> dict[str, Any] | None:
         "violations": found.violations,
         "beginsAnew": list(found.begins_anew),
         "lastStep": found.last_step,
-        **_replicas(coordinator.replicas),
+        **_replicas(coordinator.replicas, coordinator.agreed),
         "blockedSeconds": found.blocked_seconds,
         "skipping": coordinator.skipping,
     }
 
 
-def _replicas(known: ReplicaComparison) -> dict[str, Any]:
+def _replicas(known: ReplicaComparison, agreed: AgreedCopy) -> dict[str, Any]:
+    """What the comparison of the replicas has found, to which step the training would go back for it, or why it does
+    not."""
     found = known.found
     told = {"replicasCompared": known.compared, "replicasDiffer": found is not None and found.differs}
-    return {**told, "replicas": "" if found is None else found.words}
+    words = "" if found is None else "; ".join(filter(None, (found.words, agreed.why_not)))
+    return {**told, "replicas": words, "agreedStep": None if agreed.copy is None else agreed.copy[1]}
 
 
 def watched_fields(control: ProgramControl, settings: Settings, coordinator: Coordinator | None) -> dict[str, Any]:

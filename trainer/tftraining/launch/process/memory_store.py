@@ -73,10 +73,11 @@ class MemoryStore:
         self._report = self._reported = None
         self.request(0)
         self.request_summary(0)
+        self.request_set_aside(0, None)
 
     def free(self) -> None:
         """Remove all copies: the members of the coming round make none, and need the memory. OSError."""
-        self._remove("copy-", "free-")
+        self._remove("copy-", "free-", copy_file.AGREED)
 
     def remove_suspects(self, first: Mapping[int, int]) -> None:
         """Remove the copies that may be the cause of failures: of these rounds those of this step and later. OSError.
@@ -85,13 +86,20 @@ class MemoryStore:
             if step >= first.get(number, step + 1):
                 (self.directory / copy_file.name_of(number, step)).unlink(missing_ok=True)
 
-    def variables(self, restore: object, source: object, uid: str, *, fetching: bool) -> dict[str, str]:
-        """The program's variable; `restore` is the copy that all members hold, as the chief's launcher says, and `uid`
-        that of the job."""
+    def go_back(self, number: int, step: int) -> None:
+        """Make the copy that is set aside one to restore from; another member has it if it is not here. OSError. Call
+        it only while no program runs."""
+        with contextlib.suppress(FileNotFoundError, FileExistsError):
+            name = copy_file.name_of(number, step)
+            os.link(self.directory / copy_file.agreed_name(number, step), self.directory / name)
+
+    def variables(self, agreed: Mapping[str, Any], source: object, uid: str, *, fetching: bool) -> dict[str, str]:
+        """The program's variable; `agreed` is the order of the chief's launcher, with the copy that all members hold,
+        and `uid` that of the job."""
         told = {
             "directory": str(self.directory),
             "percent": self.settings.max_overhead_percent,
-            "restore": restore,
+            "restore": agreed.get("restore"),
             "source": source,
             "fetching": fetching,
             "memoryLimit": self.settings.memory_limit,
@@ -99,6 +107,7 @@ class MemoryStore:
             "waitSteps": WAIT_STEPS,
             "exactness": self.settings.exactness,
             "uid": uid,
+            **{key: agreed[key] for key in ("setsAside", "doubted") if key in agreed},
         }
         return {copy_file.VARIABLE: json.dumps(told)}
 
@@ -110,10 +119,19 @@ class MemoryStore:
         """Ask the program to summarize the first copy at this step or behind it; 0: for none. OSError likewise."""
         self._write_request(step, copy_request.SUMMARY)
 
+    def request_set_aside(self, step: int, agreed: tuple[int, int] | None) -> None:
+        """Ask the program to set aside the first copy at this step or behind it, and to keep beside it only the copy on
+        which all members have `agreed`; 0: for none. OSError likewise."""
+        self._write(copy_request.AGREED.pack(*(agreed or (0, 0))), copy_request.ASIDE + copy_request.STEP.size)
+        self._write_request(step, copy_request.ASIDE)
+
     def _write_request(self, step: int, place: int) -> None:
+        self._write(copy_request.STEP.pack(step), place)
+
+    def _write(self, data: bytes, place: int) -> None:
         fd = os.open(self.directory / copy_request.NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:  # in place: the program has mapped the file
-            os.pwrite(fd, copy_request.STEP.pack(step), place)
+            os.pwrite(fd, data, place)
         finally:
             os.close(fd)
 

@@ -76,12 +76,15 @@ class BackupControl:
         """Round and step of every copy."""
         return [list(each) for each in self.store.held()]
 
-    async def remove_suspects(self, told: object) -> None:
+    async def remove_suspects(self, told: object, back_to: object = None) -> None:
         """Remove the copies that a `stop` frame names, and the later ones of their rounds: they may be the cause of
-        failures. Also what is in the job's storage, or a new launcher of the chief would take it from there."""
+        failures. Also what is in the job's storage, or a new launcher of the chief would take it from there. `back_to`
+        is the copy that was set aside for this, None for none."""
         try:
             first = dict(from_frame(told) or ())
             self.store.remove_suspects(first)
+            for copy in from_frame(back_to) or ():
+                self.store.go_back(*copy)
         except (OSError, *FRAME_ERRORS) as error:
             self._log(f"tftraining: cannot remove backups in memory: {describe(error)}")
             return
@@ -184,14 +187,14 @@ class BackupControl:
             if agreed is None:  # nobody votes
                 return {}
             # The program has to vote "no": the others would wait for its part in the votes.
-            return self._variables(None, MEMORY, fetching=False)
+            return self._variables({**agreed, "restore": None}, MEMORY, fetching=False)
         if name is not None:
             self._fetching = asyncio.ensure_future(self._fetch(name, *address))
         source = agreed.get("source") or MEMORY
-        return self._variables(agreed.get("restore"), source, fetching=name is not None)
+        return self._variables(agreed, source, fetching=name is not None)
 
-    def _variables(self, restore: object, source: object, *, fetching: bool) -> dict[str, str]:
-        return self.store.variables(restore, source, self._settings.job["uid"], fetching=fetching)
+    def _variables(self, agreed: Mapping[str, Any], source: object, *, fetching: bool) -> dict[str, str]:
+        return self.store.variables(agreed, source, self._settings.job["uid"], fetching=fetching)
 
     async def end_round(self) -> None:
         """Cancel the fetch, if it still runs, and the watch for reports."""
@@ -212,18 +215,28 @@ class BackupControl:
         when it reports one."""
         self._request(self.store.request_summary, step, on_report, lambda report: bool(report.get("summary")))
 
+    def request_set_aside(self, step: object, agreed: object) -> None:
+        """Let the program set aside the first copy at this step or behind it, and keep the `agreed` one beside it."""
+        self._ask(lambda: self.store.request_set_aside(int(str(step)), max(from_frame(agreed) or (), default=None)))
+
     def _request(
         self, request: Callable[[int], None], step: object, on_report: Callable[[], None], last: IsLast
     ) -> None:
         known = self.store.report()
-        try:
-            request(int(str(step)))
-        except (OSError, ValueError, struct.error) as error:
-            self._log(f"tftraining: cannot ask for a backup in memory: {describe(error)}")
+        if not self._ask(lambda: request(int(str(step)))):
             return
         if self._watching is not None:
             self._watching.cancel()
         self._watching = asyncio.ensure_future(self._watch_reports(known, on_report, last))
+
+    def _ask(self, request: Callable[[], None]) -> bool:
+        """Write a request for the program; whether that was possible."""
+        try:
+            request()
+        except (OSError, *FRAME_ERRORS, struct.error) as error:
+            self._log(f"tftraining: cannot ask for a backup in memory: {describe(error)}")
+            return False
+        return True
 
     async def _watch_reports(self, known: object, on_report: Callable[[], None], last: IsLast) -> None:
         """Look for a new report again and again, until the last one that is waited for, or the end of the round."""

@@ -217,6 +217,8 @@ class RendezvousClient:
                 self.control.order_copy(frame)
             elif frame["type"] == "compare":
                 self.control.order_summary(frame)
+            elif frame["type"] == "setAside":
+                self.control.order_set_aside(frame)
             elif frame["type"] == "dump":
                 self.control.dump_stacks(str(frame.get("why")))
             elif frame["type"] == "bye":

@@ -75,6 +75,11 @@ class ProgramControl:
         if self.backups is not None and self.state == "running" and order.get("round") == self.round:
             self.backups.request_summary(order.get("step"), lambda: self.send_heartbeat(time.monotonic()))
 
+    def order_set_aside(self, order: Frame) -> None:
+        """Let the program of this round set a copy aside."""
+        if self.backups is not None and self.state == "running" and order.get("round") == self.round:
+            self.backups.request_set_aside(order.get("step"), order.get("agreed"))
+
     def dump_stacks(self, why: str) -> None:
         """Write the stacks of the program into the log, because of members that make no step."""
         if self.state == "running":
@@ -103,7 +108,7 @@ class ProgramControl:
                 self._leave_for_new_pod(SUSPECTED, str(order["moves"]))
             elif order.get("newPods") and (self._starts.are_spoilt or not self._starts.stepped):
                 self._leave_for_new_pod(UNCLEAN, self._starts.describe(self.settings.gang.me))
-            await self._stop(int(order["round"]), str(order["why"]), bool(order["dump"]), order.get("suspects"))
+            await self._stop(int(order["round"]), order)
         elif order["type"] == "end":
             self._accept_result(order)
         return None
@@ -178,14 +183,14 @@ class ProgramControl:
         except ValueError as error:
             raise ProtocolError(str(error)) from None
 
-    async def _stop(self, number: int, why: str, dump: bool, suspects: object) -> None:
-        self.program.log(f"tftraining: round {number} stops: {why}")
-        if dump:
+    async def _stop(self, number: int, order: Frame) -> None:
+        self.program.log(f"tftraining: round {number} stops: {order['why']}")
+        if order["dump"]:
             self.program.dump_stacks()
             await asyncio.sleep(DUMP_SECONDS)
         await self.kill()
         if self.backups is not None:
-            await self.backups.remove_suspects(suspects)
+            await self.backups.remove_suspects(order.get("suspects"), order.get("backTo"))
         self.state = "ready"
         self.send(type="ready", round=number, **{HELD: None if self.backups is None else self.backups.copies()})
 

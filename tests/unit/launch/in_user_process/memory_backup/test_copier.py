@@ -585,3 +585,120 @@ def test_a_comparison_that_fails_ends_no_copies(begin: Begin, log: list[str]) ->
     training.state.replicated = lambda _: 1 / 0  # type: ignore[assignment, return-value]
     assert training.train(8).held() == [6, 8]
     assert log == ["the replicas are not compared any more: ZeroDivisionError: division by zero"]
+
+
+# Copies that are set aside, for spec.restartPolicy.onDivergence: Restore.
+
+
+def order_set_aside(directory: Path, step: int, agreed: tuple[int, int] = (0, 0)) -> None:
+    told = copy_request.STEP.pack(0) * 2 + copy_request.STEP.pack(step) + copy_request.AGREED.pack(*agreed)
+    with (directory / copy_request.NAME).open("r+b" if (directory / copy_request.NAME).exists() else "wb") as file:
+        file.write(told)
+
+
+def set_aside(training: Training) -> list[list[Any]]:
+    found: list[list[Any]] = training.report()["setAside"]
+    return found
+
+
+def values(directory: Path, prefix: str) -> dict[str, int]:
+    """The state of each file with such a name: the step at which it was made."""
+    return {path.name: path.read_bytes()[HEAD] for path in directory.glob(f"{prefix}*")}
+
+
+@pytest.fixture
+def setting_aside(begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Begin:
+    monkeypatch.setattr(State, "replicas", 2)
+    order_set_aside(tmp_path, 0)
+    return lambda number=1, **told: begin(number, setsAside=True, **told)
+
+
+def test_a_copy_that_is_set_aside_stays_while_newer_ones_overwrite_each_other(
+    setting_aside: Begin, tmp_path: Path
+) -> None:
+    training = setting_aside().train(4)
+    order_set_aside(tmp_path, 5)
+    training.train(20)
+    assert training.held() == [22, 24]
+    assert values(tmp_path, "agreed-") == {"agreed-1-6": 6}
+    ((number, step, digests),) = set_aside(training)
+    assert (number, step) == (1, 6) and len(set(digests)) == 1 < len(digests)
+    assert values(tmp_path, "copy-") == {"copy-1-22": 22, "copy-1-24": 24}
+
+
+def test_beside_the_next_one_only_the_copy_on_which_all_agree_stays(setting_aside: Begin, tmp_path: Path) -> None:
+    training = setting_aside().train(4)
+    files = set()
+    for step, agreed in ((5, (0, 0)), (13, (1, 6)), (31, (1, 6)), (51, (1, 32)), (52, (1, 52)), (53, (1, 52))):
+        order_set_aside(tmp_path, step, agreed)
+        training.train(1)
+        training.train(9)
+        files.add(
+            len({path.stat().st_ino for path in tmp_path.iterdir() if path.name.startswith(("copy", "agr", "fr"))})
+        )
+        kept = {f"agreed-{agreed[0]}-{agreed[1]}"} if agreed[0] else set()
+        assert kept <= set(values(tmp_path, "agreed-")) and len(values(tmp_path, "agreed-")) <= 2
+        assert {f"agreed-{number}-{made}" for number, made, _ in set_aside(training)} == set(
+            values(tmp_path, "agreed-")
+        )
+        for name, value in {**values(tmp_path, "agreed-"), **values(tmp_path, "copy-")}.items():
+            assert name.endswith(f"-{value}"), "no file has another step than its name"
+    assert files == {4}, "four slots, whatever is set aside"
+
+
+def test_what_is_set_aside_outlives_the_program_and_goes_with_another_training(
+    setting_aside: Begin, tmp_path: Path
+) -> None:
+    training = setting_aside().train(4)
+    order_set_aside(tmp_path, 5)
+    training.train(4)
+    order_set_aside(tmp_path, 0)
+    resumed = setting_aside(2, restore=[1, 8])
+    assert set_aside(resumed) == [[1, 6, []]], "its digests were told"
+    resumed.train(10)
+    assert values(tmp_path, "agreed-") == {"agreed-1-6": 6} and resumed.held() == [16, 18]
+    back = setting_aside(3, restore=[2, 18])
+    back.copier.end("")
+    assert values(tmp_path, "agreed-") == {}
+
+
+def test_a_copy_that_is_set_aside_and_restored_is_not_overwritten(setting_aside: Begin, tmp_path: Path) -> None:
+    training = setting_aside().train(4)
+    order_set_aside(tmp_path, 5)
+    training.train(2)
+    order_set_aside(tmp_path, 0)
+    resumed = setting_aside(2, restore=[1, 6])
+    assert resumed.state.value == 6
+    resumed.train(10)
+    assert values(tmp_path, "agreed-") == {"agreed-1-6": 6} and resumed.held() == [14, 16]
+
+
+def test_without_room_for_four_two_copies_are_made_and_nothing_is_set_aside(
+    setting_aside: Begin, tmp_path: Path, log: list[str]
+) -> None:
+    training = setting_aside(sizeLimit=3 * (HEAD + SIZE), memoryLimit=None).train(4)
+    order_set_aside(tmp_path, 5)
+    training.train(10)
+    assert training.held() == [12, 14] and values(tmp_path, "agreed-") == {}
+    assert set_aside(training) == [] and training.report()["setAsideReason"].startswith("four copies need 0 MiB")
+    assert log[-1].startswith("replicas that differ are only reported, and not restored: four copies need")
+
+
+def test_no_order_of_the_launcher_is_heeded_with_onDivergence_report(begin: Begin, tmp_path: Path) -> None:
+    order_set_aside(tmp_path, 2)
+    training = begin().train(10)
+    assert values(tmp_path, "agreed-") == {} and "setAside" not in training.report()
+
+
+def test_a_file_that_cannot_be_set_aside_ends_no_copies(
+    setting_aside: Begin, tmp_path: Path, log: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no more links")
+
+    training = setting_aside().train(4)
+    order_set_aside(tmp_path, 5)
+    monkeypatch.setattr("os.link", full)
+    training.train(10)
+    assert training.held() == [12, 14] and set_aside(training) == []
+    assert log[-1] == "replicas that differ are only reported, and not restored: OSError: no more links"

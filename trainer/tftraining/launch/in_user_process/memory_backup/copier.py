@@ -89,6 +89,8 @@ class Copier:
         self._replicas: dict[int, ReplicaDigests] = {}  # in each of these views
         self._compares = True  # nothing has failed in it
         self._summarized = 0  # the request that the last summary has answered
+        self._aside_for = 0  # the request for which the last copy was set aside
+        self._aside: list[tuple[int, int, Sequence[str]]] = []  # what is set aside: round, step and digests
         self._new_file = False  # the last copy was the first one of this process into its file
         self._reserving: threading.Thread | None = None
         self.schedule = interval.Schedule()
@@ -210,12 +212,15 @@ class Copier:
         wait = self._settings.wait_steps if self.resumed is None else 0
         self.schedule.begin(step, wait)
         kept = self._settings.restore if self.resumed is not None else None
-        self._slots = copy_file.Slots(self._settings.directory, None, kept)
+        self._slots = copy_file.Slots(self._settings.directory, None, kept, sets_aside=self._settings.sets_aside)
         try:
             self._slots.clear()
+            self._aside = [(*each, ()) for each in copy_file.set_aside(self._settings.directory)]
         except OSError as error:
             self.why_not = f"{error.filename}: {error.strerror}"
         self.report.tell(reason=f"{WAITS}, or {wait} steps" if wait else "", begun=step)
+        if self._aside:
+            self.report.tell(setAside=self._aside)
 
     # The steps.
 
@@ -250,7 +255,7 @@ class Copier:
             self._reserving.start()
 
     def _judge(self) -> None:
-        """Look whether there is memory for two copies."""
+        """Look whether there is memory for the copies."""
         limits, state = self._settings.limits, self._state
         if self.why_not or state is None:
             return
@@ -260,9 +265,18 @@ class Copier:
             self.why_not = describe(error)
         if self.why_not or limits is None:
             return
-        need = copy_file.SLOTS * (copy_file.HEAD + state.size)
-        resumed = self.resumed is not None
-        self.why_not = room.objection(need, limits, room.measure(limits.memory), resumed=resumed)
+        size, resumed, used = copy_file.HEAD + state.size, self.resumed is not None, room.measure(limits.memory)
+        self.why_not = room.objection(copy_file.SLOTS * size, limits, used, resumed=resumed)
+        if self._slots is not None and self._slots.sets_aside and not self.why_not:
+            need = (copy_file.SLOTS + copy_file.ASIDE) * size
+            if why := room.objection(need, limits, used, resumed=resumed, copies="four"):
+                self._set_nothing_aside(why)
+
+    def _set_nothing_aside(self, why: str) -> None:
+        assert self._slots is not None
+        self._log(f"replicas that differ are only reported, and not restored: {why}")
+        self._slots.sets_aside, self._aside = False, []
+        self.report.tell(setAside=[], setAsideReason=why)
 
     def _reserve(self) -> None:
         assert self._slots is not None
@@ -344,28 +358,46 @@ class Copier:
         if views is None:
             views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
         self._state.copy_to(views)
-        if self._compares:
-            self._digest(id(buffer), views, step)
+        digests = self._digest(id(buffer), views, step) if self._compares else ()
         told = {"identity": self.identity, "workers": self._members, "step": step, "exponent": self.schedule.exponent}
         told |= {"maker": self._maker, "time": time.time()}
         self._slots.commit(self._settings.round, step, {**where, **told})
         self._newest = step
+        if self._slots.sets_aside and digests:
+            self._set_aside(self._slots, step, digests)
 
-    def _digest(self, place: int, views: list[Any], step: int) -> None:
-        """Note what tells whether all replicas hold the variables of this copy alike. It ends no copies."""
+    def _set_aside(self, slots: copy_file.Slots, step: int, digests: Sequence[str]) -> None:
+        """Set this copy aside if the launcher asks for it. It ends no copies."""
+        if not self._aside_for < (asked := self._request.set_aside_from()) <= step:
+            return None
+        self._aside_for, agreed = asked, self._request.agreed()
+        try:
+            slots.set_aside(self._settings.round, step, agreed)
+        except OSError as error:
+            return self._set_nothing_aside(describe(error))
+        kept = [each for each in self._aside if each[:2] == agreed]
+        self._aside = [*kept, (self._settings.round, step, digests)]
+        return self.report.tell(setAside=self._aside)
+
+    def _digest(self, place: int, views: list[Any], step: int) -> Sequence[str]:
+        """Note what tells whether all replicas hold the variables of this copy alike: a digest of each replica, none if
+        there is nothing to compare. It ends no copies."""
         assert self._state is not None
         try:
             if (replicas := self._replicas.get(place)) is None:
                 replicas = self._replicas[place] = ReplicaDigests(self._state.replicated(views))
             if replicas.count * self._members < 2:
-                return
+                return ()
             asked = self._request.summary_from()
             summarizes = self._summarized < asked <= step
             self._summarized = asked if summarizes else self._summarized
-            self.report.note_digests(step, replicas.digests(), replicas.summary() if summarizes else None)
+            digests = replicas.digests()
+            self.report.note_digests(step, digests, replicas.summary() if summarizes else None)
+            return digests
         except Exception as error:
             self._log(f"the replicas are not compared any more: {describe(error)}")
             self._compares = False
+            return ()
 
     def _tell_copy(self, step: int, begin: float) -> None:
         """Report a copy that was made, with the time that it has blocked the training."""

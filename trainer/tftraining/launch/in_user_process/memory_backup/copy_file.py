@@ -1,5 +1,9 @@
 """The files of one member's backups in memory: two slots, each free or a complete copy named after round and step.
 
+With spec.restartPolicy.onDivergence: Restore, up to two more copies are set aside: `agreed-<round>-<step>` is a second
+name of a copy, whose file no later copy overwrites while it has that name. They are the newest copy on which all
+members agree, and the next one, of which the launchers do not know yet whether they do.
+
 `copy-<round>-<step>` is a head (JSON) and the raw state. A slot is renamed to `free-<n>` before its first byte changes
 and to its next name after the last, so a program that is killed in between leaves one copy. The memory is reserved
 before it is mapped: a write into a mapped file of a full file system would kill the program. Standard library only: the
@@ -15,17 +19,18 @@ import os
 import re
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 VARIABLE = "TFTRAINING_MEMORY_BACKUP"  # the launcher's settings for the program, as JSON
 MAGIC = b"TFTCOPY2"  # the last character is the version of the layout
 HEAD = 8192  # bytes for magic, length and JSON; the state begins behind them, aligned to a page
-SLOTS = 2
+SLOTS, ASIDE = 2, 2
+AGREED = "agreed-"  # a copy that is set aside
 FETCHED, FAILED = "fetch-", "failed-"  # a copy that the launcher fetches, or has failed to fetch, and round and step
 _POLL_SECONDS = 0.02
 _LENGTH = struct.Struct("<I")
-_NAME = re.compile(r"copy-(\d{1,18})-(\d{1,18})")
+_NAME = re.compile(r"(?:copy|agreed)-(\d{1,18})-(\d{1,18})")
 
 
 def held(directory: str) -> list[tuple[int, int]]:
@@ -37,13 +42,27 @@ def held(directory: str) -> list[tuple[int, int]]:
 
 def complete(directory: str) -> list[tuple[int, int]]:
     """The same; OSError if the directory cannot be read."""
-    found = (_NAME.fullmatch(name) for name in os.listdir(directory))
+    return _named("copy-", directory)
+
+
+def set_aside(directory: str) -> list[tuple[int, int]]:
+    """Round and step of every copy that is set aside, the oldest first; OSError if the directory cannot be read."""
+    return _named(AGREED, directory)
+
+
+def _named(prefix: str, directory: str) -> list[tuple[int, int]]:
+    found = (_NAME.fullmatch(name) for name in os.listdir(directory) if name.startswith(prefix))
     return sorted((int(each[1]), int(each[2])) for each in found if each)
 
 
 def name_of(number: int, step: int) -> str:
     """The file name of the copy of that round and step."""
     return f"copy-{number}-{step}"
+
+
+def agreed_name(number: int, step: int) -> str:
+    """The second name of a copy that is set aside."""
+    return f"{AGREED}{number}-{step}"
 
 
 def failed_name(number: int, step: int) -> str:
@@ -92,21 +111,27 @@ def _head(text: mmap.mmap) -> dict[str, Any]:
 
 
 class Slots:
-    """The slots of a program that trains. `kept` is the copy that it has restored."""
+    """The slots of a program that trains. `kept` is the copy that it has restored; it may set copies aside if
+    `sets_aside`."""
 
-    def __init__(self, directory: str, size: int | None, kept: tuple[int, int] | None) -> None:
+    def __init__(
+        self, directory: str, size: int | None, kept: tuple[int, int] | None, *, sets_aside: bool = False
+    ) -> None:
         """`size`: of the state; None if it is known only when the memory is reserved."""
         self._directory = directory
         self._size = None if size is None else HEAD + size
         self._kept = kept
         self._files: list[tuple[str, mmap.mmap]] = []  # the next to be written first: the free ones, the oldest copy
+        self.sets_aside = sets_aside
+        self._spares: list[tuple[str, mmap.mmap]] = []  # free files, to take the place of one that is set aside
+        self._aside: dict[tuple[int, int], mmap.mmap] = {}
 
     def clear(self) -> None:
         """Remove what earlier programs have left, but not what this one has restored, nor the copy before that: if
         the restored state turns out to be bad, the launchers go back to it. OSError if something cannot be removed."""
-        kept = self._names()
+        kept = self._names() + self._names_aside()
         for name in os.listdir(self._directory):
-            if name.startswith(("copy-", "free-", FAILED)) and name not in kept:
+            if name.startswith(("copy-", "free-", AGREED, FAILED)) and name not in kept:
                 os.unlink(self._path(name))
 
     def reserve(self, size: int | None = None) -> None:
@@ -116,6 +141,21 @@ class Slots:
         kept = self._names()
         names = [*(f"free-{place}" for place in range(SLOTS - len(kept))), *kept]
         self._files = [(name, self._map(name)) for name in names]
+        self._spares, self._aside = [], {}
+        if self.sets_aside:
+            self._reserve_aside()
+
+    def _reserve_aside(self) -> None:
+        """Map what is set aside, a file that is a slot, too, only once; and reserve the rest."""
+        slots = {self._inode(name): buffer for name, buffer in self._files}
+        own = 0
+        for copy in set_aside(self._directory):
+            name = agreed_name(*copy)
+            buffer = slots.get(self._inode(name))
+            own += buffer is None
+            self._aside[copy] = self._map(name) if buffer is None else buffer
+        names = [f"free-{SLOTS + place}" for place in range(ASIDE - own)]
+        self._spares = [(name, self._map(name)) for name in names]
 
     def reserved(self) -> bool:
         """Whether the memory is reserved."""
@@ -128,18 +168,28 @@ class Slots:
         older = [each for each in held(self._directory) if each < self._kept and self._fits(each)][-1:]
         return [name_of(*each) for each in [*older, self._kept] if self._fits(each)]
 
-    def _fits(self, copy: tuple[int, int]) -> bool:
-        path = self._path(name_of(*copy))
+    def _names_aside(self) -> list[str]:
+        """The copies set aside that stay: those of this training, which has restored a copy."""
+        if self._kept is None or not self.sets_aside:
+            return []
+        found = set_aside(self._directory)[-ASIDE:]
+        return [agreed_name(*each) for each in found if self._fits(each, agreed_name)]
+
+    def _fits(self, copy: tuple[int, int], name: Callable[[int, int], str] = name_of) -> bool:
+        path = self._path(name(*copy))
         return os.path.exists(path) and self._size in (None, os.path.getsize(path))
 
     def begin(self) -> mmap.mmap:
         """Take the oldest slot to write into; the state belongs behind the first HEAD bytes. OSError if it is gone."""
         name, buffer = self._files[0]
-        if name.startswith("copy-"):
+        if name.startswith("copy-") and any(buffer is each for each in self._aside.values()):
+            os.unlink(self._path(name))  # it has another name
+            self._files[0] = self._spares.pop()
+        elif name.startswith("copy-"):
             free = f"free-{name[len('copy-') :]}"
             os.rename(self._path(name), self._path(free))
             self._files[0] = (free, buffer)
-        return buffer
+        return self._files[0][1]
 
     def commit(self, number: int, step: int, head: Mapping[str, Any]) -> None:
         """Complete the slot that was begun: from now on it is a copy of that round and step. OSError if it cannot."""
@@ -161,9 +211,27 @@ class Slots:
         copies = [each for each in self._files if each not in free]
         self._files = [*free, *copies[-1:], *copies[:-1]]
 
+    def set_aside(self, number: int, step: int, agreed: tuple[int, int] | None) -> None:
+        """Set the newest copy aside, which is of this round and step. Of the earlier ones only the `agreed` one stays.
+        OSError if it cannot."""
+        for copy in [each for each in self._aside if each != agreed]:
+            self._take_back(copy)
+        os.link(self._path(name_of(number, step)), self._path(agreed_name(number, step)))
+        self._aside[number, step] = self._files[-1][1]
+
+    def _take_back(self, copy: tuple[int, int]) -> None:
+        """A copy is not set aside any more: its file is a slot again, or still is one."""
+        buffer, path = self._aside.pop(copy), self._path(agreed_name(*copy))
+        if any(buffer is each for _, each in self._files):
+            os.unlink(path)
+            return
+        free = f"free-{copy[0]}-{copy[1]}"
+        os.rename(path, self._path(free))
+        self._spares.append((free, buffer))
+
     def discard(self) -> None:
         """Remove all files; their memory is free when the buffers are. OSError if one cannot be removed."""
-        self._files, self._kept = [], None
+        self._files, self._spares, self._aside, self._kept = [], [], {}, None
         self.clear()
 
     def _map(self, name: str) -> mmap.mmap:
@@ -174,6 +242,9 @@ class Slots:
             return mmap.mmap(fd, self._size)
         finally:
             os.close(fd)
+
+    def _inode(self, name: str) -> int:
+        return os.stat(self._path(name)).st_ino
 
     def _path(self, name: str) -> str:
         return os.path.join(self._directory, name)

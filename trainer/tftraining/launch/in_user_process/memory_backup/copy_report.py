@@ -58,7 +58,7 @@ class CopyReport:
         """Say that there are no copies any more, and where the last one was."""
         if (last := self._fields.get("step")) is not None:
             self._fields["lastStep"] = last
-        for name in ("step", "time", "bytes", "digests", "summary"):
+        for name in ("step", "time", "bytes", "digests", "summary", "setAside"):
             self._fields.pop(name, None)
         self.tell(on=False, reason=reason)
 

@@ -270,7 +270,9 @@ class Session:
         if head is None or head.get("identity") != self.copier.identity:
             return -1
         step = self._fit.step_of(backup, head)
-        return step if step > behind and stored_state.is_of(backup, head) else -1
+        if step <= behind or self._settings.doubts(step):
+            return -1
+        return step if stored_state.is_of(backup, head) else -1
 
     def after_begin(self) -> None:
         """Call after all callbacks, when `fit` is about to ask where to begin."""

@@ -27,6 +27,7 @@ class Loop:
     def __init__(self, checkpoint: Any, caller: FrameType | None, settings: CopySettings) -> None:
         self._step = 0
         self._began = False
+        self._settings = settings
         state, why = _state_of(checkpoint)
         why = why or member_sums.SURFACE.missing()
         strategy = None if state is None else state.strategy
@@ -55,7 +56,8 @@ class Loop:
         self._copier.agree()
         found = self._copier.find() if self._copier.agreed else None
         if self._copier.agreed:
-            taken = self._copier.choose(found, found is not None and found.step > step)
+            newer = found is not None and (found.step > step or self._settings.doubts(step))
+            taken = self._copier.choose(found, newer)
             if taken is not None and found is not None:
                 self._copier.take(found)
                 step = found.step

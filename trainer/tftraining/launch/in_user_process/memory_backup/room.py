@@ -1,4 +1,4 @@
-"""Decides whether there is memory for two copies of the training state, by what the training has used at most.
+"""Decides whether there is memory for the copies of the training state, by what the training has used at most.
 
 `objection` and `shortage` are pure and return the reason against copies, "" for none. The others ask Linux: the memory
 cgroup if it is the container's own, otherwise the processes. The page cache of files does not count: Linux takes it
@@ -37,15 +37,17 @@ class Used:
     available: int = 0
 
 
-def objection(need: int, limits: Limits, used: Used, *, resumed: bool = False) -> str:
+def objection(need: int, limits: Limits, used: Used, *, resumed: bool = False, copies: str = "two") -> str:
     """Why `need` bytes of copies may not be taken. After a restore (`resumed`) the peak includes copies."""
     if limits.memory is None and limits.size is None:
         return NO_LIMIT
     if limits.size is not None and need > limits.size:
-        return f"two copies need {mib(need)}, and sizeLimit is {mib(limits.size)}"
+        return f"{copies} copies need {mib(need)}, and sizeLimit is {mib(limits.size)}"
     if limits.memory is not None and not resumed and need > PART * max(0, limits.memory - used.peak):
         limit, peak = mib(limits.memory), mib(used.peak)
-        return f"two copies need {mib(need)}, more than half of what is left: the limit is {limit}, the peak {peak}"
+        return (
+            f"{copies} copies need {mib(need)}, more than half of what is left: the limit is {limit}, the peak {peak}"
+        )
     return shortage(limits, used)
 
 

@@ -27,6 +27,14 @@ class CopySettings:
         self.uid = str(settings.get("uid") or "")
         self.wait_steps = int(settings.get("waitSteps") or 0)  # or an epoch, before the first copy
         self.round = int(environment["TFTRAINING_ROUND"])
+        self.sets_aside = settings.get("setsAside") is True  # spec.restartPolicy.onDivergence: Restore
+        self._doubted = settings.get("doubted") or (0, 0)
+
+    def doubts(self, step: int) -> bool:
+        """Whether a backup of this step in the storage may have the difference of replicas for which the training went
+        back: a copy in memory that is older is then better."""
+        went_back_to, went_back_from = self._doubted
+        return bool(went_back_to < step <= went_back_from)
 
 
 def _limits(settings: Mapping[str, Any]) -> Limits | None:
