@@ -1,7 +1,5 @@
-"""The control plane that the other tests stand on: expired watches, garbage collection, nothing left behind, and no
+"""The control plane that the other tests stand on: expired watches, and no
 warning overlooked."""
-
-from pathlib import Path
 
 import pytest
 import yaml
@@ -48,47 +46,6 @@ def test_a_watch_goes_on_after_a_restart_and_is_gone_after_a_compaction(
     expired = watch_pods(control_plane, namespace, before)
     assert '"code":410' in expired
     assert control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == "pod/first\n"
-
-
-def test_what_a_deleted_object_owns_is_deleted(
-    control_plane: ControlPlane, namespace: str, garbage_collection: None
-) -> None:
-    control_plane.kubectl("create", "configmap", "owner", "--namespace", namespace)
-    create_pod(control_plane, namespace, "child", owner="owner")
-    create_pod(control_plane, namespace, "orphan")
-
-    control_plane.kubectl("delete", "configmap", "owner", "--namespace", namespace)
-
-    control_plane.kubectl("wait", "--for=delete", "pod/child", "--namespace", namespace, "--timeout=60s")
-    assert control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == "pod/orphan\n"
-
-
-@pytest.mark.slow_fault  # `make test` runs three side by side
-def test_two_control_planes_side_by_side_leave_nothing_behind(control_plane: ControlPlane) -> None:
-    with ControlPlane() as other:
-        other.kubectl("create", "namespace", "elsewhere")
-        directory = other.directory
-        assert str(directory) in running_commands()
-        assert "elsewhere" not in control_plane.kubectl("get", "namespaces")
-    assert not directory.exists()
-    assert str(directory) not in running_commands()
-
-
-def running_commands() -> str:
-    """Return the command lines of all processes."""
-    lines = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            lines.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-        except (FileNotFoundError, ProcessLookupError):  # it has just ended
-            continue
-    return "\n".join(lines)
-
-
-def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.control_plane.apiserver.free_port", lambda: 0)  # no server takes port 0
-    with pytest.raises(LabError, match="ended with exit code"), ControlPlane():
-        pass
 
 
 COMPONENTS = "/api/v1/componentstatuses"  # Kubernetes is going to remove them

@@ -10,22 +10,10 @@ from tests.support.control_plane.installation import operator_kubeconfig
 from tests.support.control_plane.jobs import UNTOUCHED, NewJob, TrainingJob, wait_until
 from tests.support.control_plane.operator_process import OperatorProcess
 
-CLAIM = {"volume": {"persistentVolumeClaim": {"claimName": "data"}}}
-
 
 def uids(job: TrainingJob) -> set[str]:
     """The UIDs of all pods of the job."""
     return {pod["metadata"]["uid"] for pod in job.pods().values()}
-
-
-def test_a_job_made_while_the_operator_was_away(
-    control_plane: ControlPlane, namespace: str, operator: OperatorProcess
-) -> None:
-    operator.kill()
-    job = TrainingJob(control_plane, namespace)
-    job.create()
-    operator.start()
-    job.run()
 
 
 def test_killed_while_starting_and_while_running(new_job: NewJob, operator: OperatorProcess) -> None:
@@ -42,42 +30,6 @@ def test_killed_while_starting_and_while_running(new_job: NewJob, operator: Oper
     job.run_pod("job-worker-0")
     assert {name: pod["metadata"]["uid"] for name, pod in job.pods().items()} == before
     assert job.status()["attempt"] == 1 and job.status()["restarts"] == {"counted": 0}
-
-
-def test_pods_that_no_status_knows_are_adopted(new_job: NewJob, operator: OperatorProcess) -> None:
-    """As if it had died between the creation of the pods and any status: the status is wiped, the pods are there."""
-    job = new_job()
-    job.run()
-    job.fail_pod("job-worker-0")
-    job.run(attempt=2)
-    before = uids(job)
-    operator.kill()
-    raw = job.raw()
-    job.plane.request("PUT", f"{raw_path(job)}/status", {**raw, "status": {}})
-    operator.start()
-    status = job.wait_for("Running", ready="2/2")
-    assert status["attempt"] == 2, "pods of a running training are worth more than a lost status"
-    assert uids(job) == before
-
-
-def raw_path(job: TrainingJob) -> str:
-    """The path of the job on the API server."""
-    return f"/apis/tftraining.dev/v1/namespaces/{job.namespace}/tftrainingjobs/{job.name}"
-
-
-def test_a_failure_while_the_operator_was_away_is_charged_once(new_job: NewJob, operator: OperatorProcess) -> None:
-    job = new_job()
-    job.run()
-    operator.kill()
-    job.fail_pod("job-worker-1", 1, "boom")
-    operator.start()
-    job.wait_for("Restarting", attempt=2)
-    operator.kill()
-    operator.start()
-    job.run(attempt=2)
-    status = job.status()
-    assert status["restarts"]["counted"] == status["restarts"]["recreated"] == 1
-    assert status["failure"]["logTail"] == "boom"
 
 
 def test_killed_between_the_decision_and_its_deeds(new_job: NewJob, operator: OperatorProcess) -> None:
@@ -114,43 +66,6 @@ def test_two_operators_at_once_do_no_harm(
     assert sorted(event[1] for event in job.events()) == ["Error", "Started", "Succeeded", "Training", "Training"]
 
 
-def test_killed_during_the_back_off_it_waits_for_the_rest(new_job: NewJob, operator: OperatorProcess) -> None:
-    job = new_job()
-    for attempt in (1, 2, 3):
-        job.run(attempt)
-        job.fail_pod("job-worker-0")
-        job.wait_for("Restarting", attempt=attempt + 1)
-    operator.kill()
-    assert job.pods(attempt=4) == {}
-    operator.start()
-    job.run(attempt=4)
-    assert job.status()["restarts"]["counted"] == 3
-
-
-def test_killed_after_the_end_it_still_cleans_up(new_job: NewJob, operator: OperatorProcess) -> None:
-    job = new_job(spec__storage=CLAIM)
-    job.run()
-    operator.kill()
-    job.succeed_pod("job-worker-0")
-    operator.start()
-    job.wait_for("Succeeded")
-    wait_until(lambda: "job-cleanup" in job.pods(), "the cleanup pod")
-    cleanup = job.pods()["job-cleanup"]["metadata"]["uid"]
-    operator.kill()
-    operator.start()
-    assert job.pods()["job-cleanup"]["metadata"]["uid"] == cleanup
-    operator.kill()
-    job.succeed_pod("job-cleanup", '{"removed": 2, "failed": []}')
-    operator.start()
-    status = job.wait_for("Succeeded", cleanup={"removed": 2, "message": "removed 2 temporary save directories"})
-    assert status["attempt"] == 1
-    wait_until(lambda: set(job.pods()) == {"job-worker-0"}, "the cleanup pod gone")
-    operator.kill()
-    operator.start()
-    wait_until(lambda: operator.metric('tftraining_jobs{phase="Succeeded"}') >= 1, "the job is known again")
-    assert set(job.pods()) == {"job-worker-0"} and job.status() == status
-
-
 def test_a_killed_operator_never_makes_a_pod_twice(new_job: NewJob, operator: OperatorProcess) -> None:
     """Killed at moments that nothing chooses, while 40 pods are being made."""
     job = new_job(spec__replicaSpecs__worker__replicas=40)
@@ -162,19 +77,6 @@ def test_a_killed_operator_never_makes_a_pod_twice(new_job: NewJob, operator: Op
     assert len(pods) == 40
     status = job.wait_for("Starting", attempt=1)
     assert status["restarts"] == {"counted": 0}
-
-
-def test_a_foreign_pod_of_that_name_is_named_and_left_alone(
-    control_plane: ControlPlane, namespace: str, operator: OperatorProcess
-) -> None:
-    pod = {"metadata": {"name": "job-worker-1"}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
-    control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods", pod)
-    job = TrainingJob(control_plane, namespace)
-    job.create()
-    status = job.wait_for("Starting", reason="CreationRefused")
-    assert "pod/job-worker-1: already exists and does not belong to this job" in status["message"]
-    job.remove_pod("job-worker-1")
-    job.run()
 
 
 def test_a_foreign_service_of_that_name_is_named_and_left_alone(

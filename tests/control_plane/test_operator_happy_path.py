@@ -4,7 +4,7 @@ import json
 import time
 from typing import Any
 
-from tests.support.control_plane.jobs import NewJob, TrainingJob, wait_until
+from tests.support.control_plane.jobs import NewJob, wait_until
 from tests.support.control_plane.manifests import template
 from tests.support.control_plane.operator_process import OperatorProcess
 
@@ -142,19 +142,6 @@ def test_success_cleans_up_with_the_trainings_own_user(new_job: NewJob) -> None:
     wait_until(lambda: ("Normal", "Succeeded") in [event[:2] for event in job.events()], "the event")
 
 
-def test_scaling_restarts_once_without_a_charge(new_job: NewJob) -> None:
-    job = new_job()
-    job.run()
-    job.plane.kubectl("scale", "tftj/job", "--replicas=3", "--namespace", job.namespace)
-    pods = job.run(attempt=2, count=3)
-    sizes = {len(json.loads(environment(pod)["TF_CONFIG"])["cluster"]["worker"]) for pod in pods.values()}
-    assert sizes == {3}
-    status = job.wait_for("Running", ready="3/3")
-    assert status["attempt"] == 2
-    assert status["restarts"] == {"counted": 0, "recreated": 1}
-    assert status["lastRestart"]["reason"] == "Resized"
-
-
 def test_an_idle_job_costs_no_request(new_job: NewJob, operator: OperatorProcess) -> None:
     job = new_job()
     job.run()
@@ -184,32 +171,3 @@ def test_the_metrics_tell_of_phases_restarts_and_recoveries(new_job: NewJob, ope
     assert operator.metric("tftraining_recovery_seconds_count") == before[1] + 1
     assert operator.metric("tftraining_reconcile_seconds_count") > 0
     assert operator.get("healthz") == (200, "ok")
-
-
-def test_a_deleted_job_takes_its_children_along_and_nothing_comes_back(
-    new_job: NewJob, operator: OperatorProcess, garbage_collection: None
-) -> None:
-    job = new_job()
-    job.run()
-    job.delete()
-    wait_until(lambda: not job.pods() and not job.objects("services"), "the children are collected")
-    wait_until(lambda: is_calm(operator), "nothing is on its way any more")
-    assert job.pods() == {}
-
-
-def test_the_same_name_again_never_takes_over_old_pods(new_job: NewJob, garbage_collection: None) -> None:
-    old = new_job()
-    uids = {pod["metadata"]["uid"] for pod in old.run().values()}
-    old.delete()
-    job: TrainingJob = new_job()
-    # Until the old children are collected they are in the way, and the status says so.
-    wait_until(lambda: uids.isdisjoint(uids_of(job)) and len(job.pods()) == 2, "pods of its own")
-    job.run()
-    assert job.status()["restarts"] == {"counted": 0}
-    owners = {pod["metadata"]["ownerReferences"][0]["uid"] for pod in job.pods().values()}
-    assert owners == {job.raw()["metadata"]["uid"]}
-
-
-def uids_of(job: TrainingJob) -> set[str]:
-    """The UIDs of the job's pods."""
-    return {pod["metadata"]["uid"] for pod in job.pods().values()}

@@ -327,21 +327,6 @@ def test_a_calm_job_is_asked_and_costs_no_request(
     assert requests(operator) <= before + 4
 
 
-def test_a_pod_that_somebody_deletes_is_replaced_alone(new_job: NewJob, launcher: ChiefLauncher) -> None:
-    job = new_job(**IN_PLACE)
-    old = {name: pod["metadata"]["uid"] for name, pod in train(job, launcher).items()}
-    job.remove_pod("job-worker-1")
-    wait_until(lambda: "job-worker-1" in job.pods(), "the new pod")
-    status = job.wait_for("Restarting", reason="PodDeleted")
-    assert "worker-1" in status["message"] and "other members are waiting" in status["message"]
-    job.run_pod("job-worker-1")
-    status = job.wait_for("Running", ready="2/2", attempt=1)
-    new = uids(job)
-    assert new["job-worker-0"] == old["job-worker-0"] and new["job-worker-1"] != old["job-worker-1"]
-    assert status["restarts"].items() >= {"counted": 0, "disruptions": 1, "recreated": 1}.items()
-    assert len([name for name in job.objects("secrets") if name.startswith("job-launcher-")]) == 1
-
-
 def test_a_secret_that_somebody_deletes_costs_one_announced_restart(new_job: NewJob, launcher: ChiefLauncher) -> None:
     job = new_job(**IN_PLACE)
     train(job, launcher)

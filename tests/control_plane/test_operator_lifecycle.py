@@ -94,18 +94,6 @@ def test_deadlines_pass_while_the_operator_is_down(new_job: NewJob, operator: Op
     assert "worker-1: container tensorflow: image pull failed (x): no such image" in status["message"]
 
 
-def test_a_job_is_deleted_some_time_after_its_end(new_job: NewJob, garbage_collection: None) -> None:
-    job = new_job(spec__storage=CLAIM, spec__runPolicy={"ttlSecondsAfterFinished": 2})
-    job.run()
-    job.succeed_pod("job-worker-0")
-    wait_until(lambda: "job-cleanup" in job.pods(), "the cleanup")
-    time.sleep(3)
-    assert not job.is_gone(), "its directories are not cleaned yet"
-    job.succeed_pod("job-cleanup", '{"removed": 1}')
-    wait_until(job.is_gone, "the job is deleted")
-    wait_until(lambda: job.pods() == {}, "its pods are collected")
-
-
 def test_a_change_in_a_suspension_that_the_operator_missed(new_job: NewJob, operator: OperatorProcess) -> None:
     job, same = new_job(), new_job("same")
     for each in (job, same):

@@ -36,16 +36,6 @@ def test_a_crash_restarts_the_gang_and_is_charged_once(operator: OperatorProcess
     assert kinds[2:] == [("Warning", "OOMKilled"), ("Normal", "Training")]
 
 
-def test_a_pod_that_somebody_deletes_restarts_the_gang_without_a_charge(new_job: NewJob) -> None:
-    job = new_job()
-    job.run()
-    job.remove_pod("job-worker-1")
-    job.run(attempt=2)
-    status = job.wait_for("Running", attempt=2)
-    assert status["restarts"]["counted"] == 0 and status["restarts"]["disruptions"] == 1
-    assert status["lastRestart"]["reason"] == "PodDeleted" and "failure" not in status
-
-
 def test_nothing_new_is_made_while_an_old_pod_can_still_write(new_job: NewJob) -> None:
     job = new_job()
     job.wait_for_pods(attempt=1)

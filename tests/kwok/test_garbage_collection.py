@@ -85,4 +85,5 @@ def test_the_same_name_again_at_once(new_job: NewJob) -> None:
     assert not set(old.values()) & set(job.uids().values())
     owner = job.raw()["metadata"]["uid"]
     assert {pod["metadata"]["ownerReferences"][0]["uid"] for pod in pods.values()} == {owner}
+    assert job.status()["restarts"] == {"counted": 0}
     job.finish()
