@@ -1,5 +1,4 @@
-"""The control plane that the other tests stand on: expired watches, and no
-warning overlooked."""
+"""The control plane that the other tests stand on: expired watches, and no warning overlooked."""
 
 import pytest
 import yaml
@@ -12,16 +11,11 @@ from tests.support.control_plane.audit import AuditedControlPlane
 from tests.support.deprecated_apis import ASKED_ON_PURPOSE, deprecations
 
 
-def create_pod(plane: ControlPlane, namespace: str, name: str, owner: str = "") -> None:
-    """Create a pod, owned by the config map `owner` if one is named."""
-    metadata: dict[str, object] = {"name": name}
-    if owner:
-        uid = plane.kubectl("get", "configmap", owner, "--namespace", namespace, "--output=jsonpath={.metadata.uid}")
-        metadata["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", "name": owner, "uid": uid}]
+def create_pod(plane: ControlPlane, namespace: str, name: str) -> None:
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata,
+        "metadata": {"name": name},
         "spec": {"containers": [{"name": "a", "image": "b"}]},
     }
     plane.kubectl("create", "--namespace", namespace, "--filename=-", stdin=yaml.safe_dump(pod))
