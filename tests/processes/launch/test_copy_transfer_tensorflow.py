@@ -1,6 +1,7 @@
 """A lost pod costs as little as a killed program: real launchers, and TensorFlow in two workers.
 
-With or without it the training ends with the same bytes, those of each worker's own moving averages included.
+With or without it the training ends with the same bytes, those of each worker's own moving averages included. The parts
+of a batch are of unequal size, so each worker draws another count of random numbers for Dropout.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def training(place: Path) -> Iterator[LocalGang]:
     with pytest.MonkeyPatch.context() as patch, LocalGang(place, {"worker": 2}, **options) as gang:
         patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
         patch.setenv("TFTRAINING_DIR", str(gang.directory))
-        (script := place / "train.py").write_text(stepwise_fit.program())
+        (script := place / "train.py").write_text(stepwise_fit.program(batch="7", dropout="0.2"))
         gang.command = [sys.executable, str(script)]
         gang.start()
         yield gang

@@ -22,10 +22,11 @@ keras.utils.set_random_seed(1)
 def example(index):
     x = tf.random.stateless_normal([8], tf.stack([index, 7]))
     return x, tf.reduce_sum(x, keepdims=True)
-data = tf.data.Dataset.range(100_000).map(example).batch(8).repeat()
+data = tf.data.Dataset.range(100_000).map(example).batch({batch}).repeat()
 with strategy.scope():
     layers = keras.layers
-    model = keras.Sequential([layers.Input((8,)), layers.Dense({width}), layers.{normalization}(), layers.Dense(1)])
+    middle = [layers.Dense({width}), layers.{normalization}(), layers.Dropout({dropout})]
+    model = keras.Sequential([layers.Input((8,)), *middle, layers.Dense(1)])
     model.compile("adam", "mse")
 class Follow(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
@@ -58,6 +59,8 @@ DEFAULTS = {
     "fails": "",
     "devices": "",
     "normalization": "BatchNormalization",
+    "batch": "8",
+    "dropout": "0",
 }
 
 

@@ -29,6 +29,7 @@ class State:
     size = SIZE
     finite = False
     has_own = False  # values of each member
+    draws = False  # random numbers that depend on the batch
     replicas = 1  # of this member
     looked_up = 0
 
@@ -47,6 +48,12 @@ class State:
 
     def leave_averages(self) -> None:
         self.calls.append("leave averages")
+
+    def draws_apart(self) -> bool:
+        return self.draws
+
+    def gather_draws(self) -> None:
+        self.calls.append("gather draws")
 
     def gathers(self) -> bool:
         return self.has_own
@@ -489,6 +496,29 @@ def test_with_a_member_of_an_earlier_version_no_averages_are_gathered(
     own.use(state, "this")
     own.agree([0.0])
     assert (own.agreed, state.calls) == (True, calls)
+
+
+@pytest.mark.parametrize(
+    ("draws", "others", "gathers"),
+    [
+        (True, [2.0, 0.0, 2.0], True),
+        (False, [2.0, 1.0, 2.0], True),  # another member says so: all gather, or none
+        (False, [2.0, 0.0, 2.0], False),
+        (True, [2.0, 1.0, 1.0], False),  # a program of an earlier launcher could not take part
+    ],
+)
+def test_all_gather_how_many_random_numbers_each_has_drawn_or_none_does(
+    tmp_path: Path, draws: bool, others: list[float], gathers: bool
+) -> None:
+    own, state = gang_of_three(tmp_path, [2.0, 2.0]), State()
+    own.use(state, "this")
+    own.agree()
+    own.begin(0)
+    own.schedule.end_wait()
+    own.schedule.exponent, state.draws = 1, draws
+    own.sums = lambda numbers: [mine + other for mine, other in zip(numbers, others, strict=False)]
+    own.due(1, 2)
+    assert ("gather draws" in state.calls) == gathers and own.agreed
 
 
 FOUND: Any = types.SimpleNamespace(exponent=5, head={"workers": 3})  # what `choose` uses of a copy

@@ -114,6 +114,12 @@ class TrainingState(State):
     def restore_again(self, head: object, **_: bool) -> None:
         pass
 
+    def resume_random(self, told: object, own: bool) -> None:
+        pass
+
+    def gather_for_storage(self, totals: object) -> None:
+        pass
+
     def forget_restored(self) -> None:
         pass
 

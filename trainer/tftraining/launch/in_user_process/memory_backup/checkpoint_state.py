@@ -46,6 +46,13 @@ class CheckpointState(VariableValues):
         """Nothing of a checkpoint is created late."""
         self.size = self._behind + (0 if self._apart is None else self._apart.size)
 
+    def draws_apart(self) -> bool:
+        """The random numbers of a loop are not counted."""
+        return False
+
+    def gather_draws(self) -> None:
+        """Nothing is drawn apart."""
+
     def gathers(self) -> bool:
         """Whether members have values of their own, which a copy of another member has only behind `gather`."""
         return self.has_sums or (self._apart is not None and self._apart.size > 0)

@@ -46,6 +46,12 @@ class CopiedState(Protocol):
         """Not all members gather the averages of tf_keras (an earlier launcher's do not): leave them out of `gather`,
         or its collective would wait for ever."""
 
+    def draws_apart(self) -> bool:
+        """Whether members may have drawn more random numbers than others: the shapes depend on the batch."""
+
+    def gather_draws(self) -> None:
+        """All members gather how many random numbers each has drawn."""
+
     def gathers(self) -> bool:
         """Whether members have values of their own, which a copy of another member has only behind `gather`."""
 
@@ -79,7 +85,7 @@ class Copier:
         self._settings = settings
         self._members = members
         self.sums = sums
-        self._totals = totals
+        self.totals = totals
         self._log = log
         self._state: CopiedState | None = None
         self.identity = ""
@@ -247,7 +253,12 @@ class Copier:
     def _judge_together(self) -> None:
         self._judged = True
         self._judge()
-        if round(self.sums([float(not self.why_not)])[0]) != self._members:
+        state = self._state
+        apart = state is not None and state.draws_apart()
+        told = self.sums([float(not self.why_not), float(apart), 1.0])  # an earlier launcher's program tells the first
+        if state is not None and round(told[1]) and round(told[2]) == self._members:
+            state.gather_draws()
+        if round(told[0]) != self._members:
             self.end(self.why_not or OTHER_MEMBER)
         elif self._slots is not None and not self._slots.reserved():
             # Beside the training; the first copy waits for it.
@@ -324,7 +335,7 @@ class Copier:
         self.schedule.measured.stop(begin, step)
         finite = self.judge(step, loss)
         if self._state is not None:
-            self._state.gather(self._totals)  # a collective, also of members that do not copy
+            self._state.gather(self.totals)  # a collective, also of members that do not copy
         if finite:
             self._try_to_write(step, where)
         else:
@@ -461,7 +472,7 @@ class Copier:
         if self.schedule.last == step or self._state is None or not self._state.gathers():
             return True
         if self._judged:  # by all members together: the variables to sum up exist in each
-            self._state.gather(self._totals)
+            self._state.gather(self.totals)
         return self._judged or self._members == 1
 
     def _prepare_alone(self) -> None:

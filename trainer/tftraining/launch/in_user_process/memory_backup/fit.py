@@ -358,7 +358,8 @@ class Session:
         assert self._states is not None
         self._states.set_arrays(arrays)
         self._restore_beside()
-        self._random.resume(head.get("random") or [])
+        if self._state is not None:
+            self._state.resume_random(head, own=self._backup.writes)
         self._resume(head, place)
         if place.batch:
             self._tell_anew(METRICS, "they count from this step on, because the backup is from inside an epoch")
@@ -632,6 +633,8 @@ class Session:
         """What stores the state beside a backup; None on members that do not write. A collective."""
         try:
             beside = self._fit.beside()
+            if self._state is not None:
+                self._state.gather_for_storage(self.copier.totals)
         except Exception as error:  # then the state is not stored: half of it would be no state
             log(f"what a backup does not restore cannot be stored beside it: {describe(error)}")
             return None

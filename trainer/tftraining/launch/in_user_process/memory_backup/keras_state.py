@@ -18,12 +18,13 @@ from .callback_state import CallbackStates
 from .member_sums import Totals
 from .member_values import MemberValues
 from .model_variables import all_of, averages, build_optimizer, differing, early, keras_metrics, metrics_of
-from .random_numbers import RandomNumbers
+from .random_numbers import SAMPLES, RandomNumbers
 from .replica_digest import apart
 from .variable_values import ALIGNMENT, Unsupported, VariableValues, plain, seeds_of, variables_of, way_of_sums
 
 TEXT_BYTES = 1 << 17  # for the text, and more for each epoch of History
 EPOCH_BYTES, MOST_EPOCHS = 256, 20_000
+MOST_DRAWS = 100  # random operations of a step whose counts are gathered
 COMPARED = 1 << 14  # elements of a variable that is no part of the state
 METRICS = "the metrics of an epoch"
 _LENGTH = struct.Struct("<I")
@@ -49,6 +50,7 @@ class FitState:
         self.size = self._before_late
         self._totals: list[Any] | None = None
         self._members: Any = None  # the values that the members have of their own
+        self._gathers_draws, self._draws = False, None  # how many random numbers each member has drawn
         self._others: list[tuple[Any, Any, bytes]] = []  # handle, type and value of variables that are no part of it
         self._created = 0  # the variables of this process when all of the model were known
         self._restored: tuple[list[Any], dict[str, Any], str, bool] | None = None
@@ -102,19 +104,43 @@ class FitState:
         plain = [each for each in [*self._variables, *self._late_variables] if id(each) not in metrics]
         return VariableValues(plain, self._strategy).is_finite()
 
+    def draws_apart(self) -> bool:
+        """Whether members may have drawn more random numbers than others."""
+        return self._apart.members > 1 and self._random.depends_on_batch
+
+    def gather_draws(self) -> None:
+        """Gather how many random numbers each has drawn."""
+        self._gathers_draws = True
+
     def gathers(self) -> bool:
         """Whether members have values of their own, the sums of Keras' own metrics aside. Those are not gathered,
         because a collective costs many times what a copy does: behind a new pod the sums of the epoch begin anew, and
         the user is told."""
-        return self._apart.size > 0 or any(part.has_sums for part in (self._values, *self._late[:1]))
+        has_sums = any(part.has_sums for part in (self._values, *self._late[:1]))
+        return self._apart.size > 0 or has_sums or self.draws_apart()
 
     def gather(self, totals: Totals) -> None:
         """Learn the sums over all members, and what each has of its own: a collective."""
         if not self.gathers():
             return
         sums, apart = [each for part in (self._values, *self._late) for each in part.local_sums()], self._apart.rows()
-        found = totals([*sums, *apart])
+        found = totals([*sums, *apart, *self._own_draws()])
         self._totals, self._members = found[: len(sums)], found[len(sums)] if apart else None
+        self._draws = found[-1] if self._gathers_draws else None
+
+    def gather_for_storage(self, totals: Totals) -> None:
+        """Learn what a backup in the storage needs of all members: a collective."""
+        found = totals(self._own_draws())
+        self._draws = found[0] if found else None
+
+    def _own_draws(self) -> list[Any]:
+        """One array with a row for each member, of which this one fills its own; none if nothing is gathered."""
+        if not self._gathers_draws:
+            return []
+        rows = sys.modules["numpy"].zeros((self._apart.members, MOST_DRAWS + 1), "float64")
+        drawn = self._random.draws()[:MOST_DRAWS]
+        rows[self._apart.member, : len(drawn) + 1] = [len(drawn), *drawn]
+        return [rows]
 
     def views(self, buffer: Any, start: int) -> list[Any]:
         """The parts of the copy in this buffer, from byte `start` on."""
@@ -156,7 +182,24 @@ class FitState:
 
     def beside_variables(self) -> dict[str, Any]:
         """What a copy and a backup in the storage have beside the variables, as JSON types."""
-        return {"callbacks": self._callbacks.states(), "random": self._random.offsets()}
+        told = {"callbacks": self._callbacks.states(), "random": self._random.offsets()}
+        if not self.draws_apart():
+            return told
+        rows, self._draws = self._draws, None
+        if rows is None or len(set(rows[:, 0])) > 1 or len(self._random.draws()) > MOST_DRAWS:
+            return {**told, "draws": []}
+        return {**told, "draws": [[int(each) for each in row[1 : int(row[0]) + 1]] for row in rows]}
+
+    def resume_random(self, told: Mapping[str, Any], own: bool) -> None:
+        """Let the random numbers go on where this member's were: `told` may be those of another one."""
+        offsets, draws = list(told.get("random") or []), told.get("draws")
+        if not own and draws is not None:
+            if len(draws) == self._apart.members:
+                mine = draws[self._apart.member]
+                offsets[: len(mine)] = [[key, SAMPLES * each] for (key, _), each in zip(offsets, mine)]
+            else:
+                self._random.begins_elsewhere()
+        self._random.resume(offsets)
 
     def late(self) -> dict[str, Any]:
         """What the head of a copy says of its late variables: their signature, and whether not all are of metrics."""
@@ -188,7 +231,7 @@ class FitState:
         self._values.restore_from(values[0], sums)
         self._restore_apart(views, told, own)
         self._callbacks.take_arrays(arrays, told["arrays"])
-        self._random.resume(told["random"])
+        self.resume_random(told, own)
         self._restored = (views, {**told, "own": own}, sums, not all_own and not told["totals"])
 
     def _restore_apart(self, views: list[Any], told: Mapping[str, Any], own: bool) -> None:

@@ -23,8 +23,10 @@ class MemberValues:
         self._variables = variables
         self._local = strategy.experimental_local_results
         self.replicas = int(strategy.num_replicas_in_sync)
-        own = self.replicas // members_of(strategy)
-        self._first = own * int(strategy.extended._id_in_cluster) if several else 0
+        self.members = members_of(strategy)
+        own = self.replicas // self.members
+        self.member = int(strategy.extended._id_in_cluster) if several else 0
+        self._first = own * self.member
         self._width = sum(each.shape.num_elements() for each in self._variables)
         self.size = 8 * self.replicas * self._width if several else 0
 

@@ -82,6 +82,7 @@ class RandomNumbers:
         self._function: weakref.ref[Any] | None = None  # the train function that has the counters
         self._input = ""
         self._resumes = self._restored = False
+        self.depends_on_batch = False  # a member may draw more numbers than another one
         self._uncounted = ""  # why the random operations of this step cannot be counted
         self.begins_anew = self.why = ""  # an operation of the training whose numbers begin anew at a restart
 
@@ -129,6 +130,14 @@ class RandomNumbers:
             for number, value in enumerate(seed.numpy().ravel())
         ]
         return [*([key, int(counter.numpy())] for key, counter in self._counters), *waiting, *seeds]
+
+    def draws(self) -> list[float]:
+        """How far each operation has come: small whole numbers."""
+        return [float(counter.numpy()) / SAMPLES for _, counter in self._counters]
+
+    def begins_elsewhere(self) -> None:
+        """The copy or the backup has the numbers of another member, which may have drawn more of them."""
+        self.begins_anew, self.why = "the step", "it has how far another worker has come, whose batches may be larger"
 
     def resume(self, offsets: list[list[Any]], *, within: bool = True) -> None:
         """Let operations begin where those of the copy had come to. `within`: inside a `fit`, so the copy has each of
@@ -209,6 +218,8 @@ def _counted(stateful: Callable[..., Any], stateless: Callable[..., Any]) -> Cal
         shape = tensorflow.convert_to_tensor(shape)
         scope = tensorflow.compat.v1.get_default_graph().get_name_scope()
         counter = _present.counter(stateful.__name__, (seed, seed2), scope)
+        fixed = tensorflow.get_static_value(shape) is not None and _graph_name() == _GRAPH
+        _present.depends_on_batch |= not fixed
         count = tensorflow.reduce_prod(tensorflow.cast(shape, tensorflow.int64)) * SAMPLES
         begin = counter.assign_add(count, read_value=True) - count
         keys = tensorflow.constant([seed % 2**64], tensorflow.uint64)
