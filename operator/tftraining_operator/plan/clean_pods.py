@@ -60,7 +60,8 @@ def _leaves_by(context: Context, status: Status, pod: Pod) -> datetime | None:
 
 def _unwanted(policy: str, observed: Observed, status: Status) -> tuple[Pod, ...]:
     if policy == "None":
-        return ()
+        # What somebody has deleted goes, although its node is lost: the cleanup waits for it.
+        return tuple(pod for pod in observed.replicas if pod.deleting)
     # Pods of an older attempt are left over from a restart under both other policies. A side-car may run for ever.
     return tuple(
         pod

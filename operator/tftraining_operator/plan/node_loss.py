@@ -8,7 +8,7 @@ the control plane is cut off, and the trainings may well go on. After the outage
 so the time of each begins anew once enough of them have.
 
 The same holds for the pods of an earlier job of the name that somebody has deleted: they keep the job from having its
-own.
+own. It does not hold for a pod that cleanPodPolicy None keeps after the job's end: nothing waits for that pod.
 
 Where the operator may not read nodes, the pods show it: the node controller sets the condition Ready of a silent node's
 pods to False, and a deletion that is long overdue has no kubelet to carry it out, or one that has killed the program.
@@ -25,7 +25,7 @@ from tftraining_api.model.spec import Frozen
 from tftraining_operator.model.node import Node, Nodes
 from tftraining_operator.model.observed import Observed, Pod
 from tftraining_operator.model.times import clock, earliest, later
-from tftraining_operator.plan.context import Context
+from tftraining_operator.plan.context import Context, Draft
 
 REASON = "NodeLost"
 # The reason in the condition DisruptionTarget of a pod that Kubernetes deletes because of a taint.
@@ -52,24 +52,31 @@ class Trouble(Frozen, frozen=True):
 def mark_lost_nodes(context: Context) -> Context:
     """The context with the pods of lost nodes marked, and the time at which to look at the nodes again."""
     observed, now = context.observed, context.now
-    troubles = _find(observed, context.run_policy.node_lost_seconds)
+    troubles = _find(context)
     if not troubles:
         return context
     pods, earlier = (_marked_all(pods, troubles, now) for pods in (observed.pods, observed.earlier))
-    due = [trouble.due for trouble in troubles.values() if trouble.due is not None]
+    coming = [trouble.due for trouble in troubles.values() if trouble.due is None or trouble.due > now]
     outage = observed.nodes is not None and None in observed.nodes.steady_since.values()
-    # A deletion by force is in vain if the pod has changed, of which a silent watch does not tell.
-    again = now + CHECK_PAUSE if outage or any(each <= now for each in due) else None
     return msgspec.structs.replace(
         context,
         observed=msgspec.structs.replace(observed, pods=pods, earlier=earlier),
-        node_check_at=earliest(again, *(each for each in due if each > now)),
+        node_check_at=earliest(now + CHECK_PAUSE if outage and coming else None, *coming),
     )
 
 
-def _find(observed: Observed, patience: int) -> dict[str, Trouble]:
-    """The troubles with the nodes of pods, by the pod's name; empty if all are well. `patience` is in seconds."""
-    found = ((pod.name, _trouble(pod, observed, patience)) for pod in observed.suspect_pods)
+def check_lost_pods(context: Context, draft: Draft) -> Draft:
+    """The draft with a look at whether what it does to the pods of lost nodes has had an effect: it has none if the pod
+    has changed, of which a silent watch does not tell."""
+    return draft.with_requeue(context.now + CHECK_PAUSE) if draft.step.forces or draft.step.fail_pods else draft
+
+
+def _find(context: Context) -> dict[str, Trouble]:
+    """The troubles with the nodes of pods, by the pod's name; empty if all are well."""
+    observed, policy = context.observed, context.run_policy
+    keeps = context.status.terminal and policy.clean_pod_policy == "None"
+    waited_for = (pod for pod in observed.suspect_pods if pod.deleting or pod.replica is None or not keeps)
+    found = ((pod.name, _trouble(pod, observed, policy.node_lost_seconds)) for pod in waited_for)
     return {name: trouble for name, trouble in found if trouble is not None}
 
 

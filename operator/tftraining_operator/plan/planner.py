@@ -37,7 +37,7 @@ from tftraining_operator.plan.memory_backup import (
     warn_of_replicas,
 )
 from tftraining_operator.plan.node_conditions import leave_node
-from tftraining_operator.plan.node_loss import mark_lost_nodes
+from tftraining_operator.plan.node_loss import check_lost_pods, mark_lost_nodes
 from tftraining_operator.plan.refused_writes import (
     CHANGE_REFUSED,
     hold_refused_writes,
@@ -205,6 +205,7 @@ ALWAYS = (
     Stage(fail_held_pods, _queued),
     Stage(finish_deletions, _with_interrupted_deletions),
     Stage(hold_refused_writes, _with_refused_writes),
+    Stage(check_lost_pods),
 )
 
 

@@ -411,6 +411,38 @@ def test_a_job_that_ends_waits_for_no_program_of_a_lost_node() -> None:
     assert (cluster.status.phase, cluster.pods) == ("Succeeded", ["worker-0"])
 
 
+@pytest.mark.parametrize("readable", [True, False], ids=["reads nodes", "reads no nodes"])
+@pytest.mark.parametrize("fault", ["one node", "outage", "node removed"])
+def test_a_job_that_has_ended_waits_for_no_node_of_a_pod_that_it_keeps(
+    cluster: SimulatedCluster, fault: str, readable: bool
+) -> None:
+    cluster.api.edit("runPolicy.cleanPodPolicy", "None")
+    cluster.api.nodes_readable = readable
+    for name in ("node-a", "node-b", "node-c") if fault == "outage" else ("node-b",):
+        cluster.nodes.power_off(name)
+    cluster.exit("worker-0", code=1).run()
+    if fault == "node removed":
+        cluster.nodes.remove("node-b")
+    cluster.wait(700).run_timers(most=3)
+    assert (cluster.status.phase, cluster.timer) == ("Failed", None)
+    assert cluster.pods == ["worker-0", "worker-1"]
+
+
+@pytest.mark.parametrize("readable", [True, False], ids=["reads nodes", "reads no nodes"])
+@pytest.mark.parametrize("policy", ["None", "Running", "All"])
+def test_what_somebody_has_deleted_goes_by_every_policy_though_its_node_is_dead(
+    cluster: SimulatedCluster, policy: str, readable: bool
+) -> None:
+    """The cleanup waits for it."""
+    cluster.api.edit("runPolicy.cleanPodPolicy", policy)
+    cluster.api.nodes_readable = readable
+    cluster.nodes.power_off("node-b")
+    cluster.exit("worker-0", code=1).settle().delete("worker-1").run().wait(90).run()
+    cluster.exit("cleanup", code=0, message='{"removed": 1}').run()
+    assert (cluster.status.phase, cluster.timer) == ("Failed", None)
+    assert "worker-1" not in cluster.pods and cluster.status.is_true("Cleaned")
+
+
 def test_a_suspension_does_not_wait_for_a_dead_node(cluster: SimulatedCluster) -> None:
     cluster.nodes.power_off("node-b")
     cluster.api.edit("runPolicy.suspend", True)

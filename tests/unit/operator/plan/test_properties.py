@@ -20,6 +20,7 @@ from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.model.indexes import unpack
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.names import QUEUE_GROUP, member_of
+from tftraining_operator.model.node import parse_node, steady_since
 from tftraining_operator.model.observed import owned_by
 from tftraining_operator.plan.goodput import CAUSES_OF
 
@@ -450,6 +451,11 @@ class Life(RuleBasedStateMachine):
         assert cluster.api.gone == ("ttlSecondsAfterFinished" in cluster.api.job["spec"]["runPolicy"])
         assert not cluster.step() and cluster.timer is None
 
+    def an_outage_ends(self) -> None:
+        """After a while; until then the operator looks at the nodes again and again."""
+        if None in steady_since([parse_node(raw) for raw in self.cluster.api.nodes.values()]).values():
+            self.cluster.wait(601).run().nodes.add("node-x", "node-y")
+
     def _mend(self) -> None:
         """The cluster is well again: what is dead has been noticed and removed, and there is room."""
         nodes = self.cluster.nodes
@@ -732,6 +738,7 @@ def weather(life: Life, job: JobBuilder, storms: list[Storm]) -> None:
     Life.begin(life, job, True)
     for name, fields in storms:
         getattr(life, name)(**fields)
+        life.an_outage_ends()
         life.cluster.run_timers()
         for held in (
             "what_is_done_is_done",
