@@ -11,10 +11,11 @@ from functools import partial
 
 import msgspec
 
+from tftraining.launch.roles import GANG_ROLES
 from tftraining_api.kube.api import Api, ApiError, encoded
 from tftraining_api.manifests.launcher import KEY
 from tftraining_api.model.job import Job
-from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, LABEL_JOB, Key
+from tftraining_api.model.names import GROUP, KIND, LABEL_ATTEMPT, LABEL_JOB, LABEL_ROLE, Key
 from tftraining_api.model.spec import Manifest
 from tftraining_operator.cluster import auxiliary_objects
 from tftraining_operator.cluster.child_store import ChildStore, job_of
@@ -24,6 +25,7 @@ from tftraining_operator.cluster.node_store import NodeStore
 from tftraining_operator.model.kubelet_warning import with_kubelet_warning
 from tftraining_operator.model.leftovers import leaving_pods, leftovers, of_earlier
 from tftraining_operator.model.observed import ATTEMPT, Child, Observed, owned_by, parse_pod, pods_of
+from tftraining_operator.plan.context import GRACE_SECONDS
 from tftraining_operator.plan.refused_writes import EARLIER, KEY_GONE
 from tftraining_operator.plan.step import PodAnnotation, PodDeletion, PodFailure, Step
 
@@ -140,15 +142,25 @@ class Children:
         if not manifests or job.spec is None or not job.spec.native_gang:
             return
         first, path = manifests[0], f"/api/v1/namespaces/{job.key.namespace}/pods"
-        if "schedulingGroup" not in first["spec"]:  # an evaluator
+        if not _needs_group(job, first):  # an evaluator
             return
         try:
             answer = await self._api.request("POST", path, first, [("dryRun", "All")])
         except ApiError:
-            # The creation itself meets the same answer, or finds the pod.
+            # A webhook may refuse dry runs only. The answer to the creation itself is looked at, too.
             return
         if "schedulingGroup" not in answer["spec"]:
             raise WriteRefused(f"pod/{first['metadata']['name']}", 501, GROUP_DROPPED)
+
+    async def _verify_created(self, job: Job, raw: Manifest) -> None:
+        """Delete a new pod without the spec.schedulingGroup that it was created with, and raise WriteRefused: the dry
+        run may have failed, or met another API server. A pod that runs is placed already, so it stays."""
+        grouped = not _needs_group(job, raw) or "schedulingGroup" in raw["spec"]
+        if grouped or (raw.get("status") or {}).get("phase", "Pending") != "Pending":
+            return
+        name = raw["metadata"]["name"]
+        await self._delete(job.key, f"pods/{name}", raw["metadata"]["uid"], GRACE_SECONDS)
+        raise WriteRefused(f"pod/{name}", 501, GROUP_DROPPED)
 
     async def _create_secret(self, job: Job, manifest: Manifest) -> None:
         """Create the Secret with a new random key; an existing Secret keeps its key."""
@@ -244,15 +256,18 @@ class Children:
         path, name = f"/api/v1/namespaces/{job.key.namespace}/{kind}", manifest["metadata"]["name"]
         try:
             # Strict: the API server rejects a misspelt field in a template instead of dropping it.
-            store.upsert(await self._api.request("POST", path, manifest, [("fieldValidation", "Strict")]))
+            raw = await self._api.request("POST", path, manifest, [("fieldValidation", "Strict")])
         except ApiError as error:
             if not error.exists:
                 raise WriteRefused.to("POST", f"{kind[:-1]}/{name}", error) from error
-            await self._adopt(job, kind, store, manifest)
+            raw = await self._adopt(job, kind, manifest)
+        if kind == "pods":
+            await self._verify_created(job, raw)
+        store.upsert(raw)
 
-    async def _adopt(self, job: Job, kind: str, store: ChildStore, manifest: Manifest) -> None:
-        """Take over the existing object of that name if the job owns it: the cache lagged, or the object has lost its
-        labels, which are restored. Raises WriteRefused for any other object."""
+    async def _adopt(self, job: Job, kind: str, manifest: Manifest) -> Manifest:
+        """The existing object of that name if the job owns it: the cache lagged, or the object has lost its labels,
+        which are restored. Raises WriteRefused for any other object."""
         name = manifest["metadata"]["name"]
         child, path = f"{kind[:-1]}/{name}", f"/api/v1/namespaces/{job.key.namespace}/{kind}/{name}"
         try:
@@ -266,7 +281,7 @@ class Children:
             raise WriteRefused(child, status, error.message, retry_after=error.retry_after) from error
         if why := _conflict(job, raw):
             raise WriteRefused(child, 409, why)
-        store.upsert(raw)
+        return raw
 
     async def _delete_pod(self, job: Job, deletion: PodDeletion) -> None:
         await self._delete(job.key, f"pods/{deletion.name}", deletion.uid, deletion.grace, deletion.version)
@@ -313,6 +328,12 @@ def _unreadable(job: Job, kind: str, children: list[Child]) -> str:
     """A child of the job that cannot be read, and why; empty if there is none."""
     found = (each for each in children if each.unreadable and each.owner == job.uid)
     return next((f"{kind}/{each.name}: {each.unreadable}" for each in found), "")
+
+
+def _needs_group(job: Job, raw: Manifest) -> bool:
+    """Whether Kubernetes' own scheduler is to place the pod with its gang."""
+    role = (raw["metadata"].get("labels") or {}).get(LABEL_ROLE)
+    return job.spec is not None and job.spec.native_gang and role in GANG_ROLES
 
 
 def _labelled_again(raw: Manifest, wanted: Manifest) -> Manifest:

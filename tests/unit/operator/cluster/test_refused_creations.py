@@ -118,25 +118,39 @@ async def test_a_quota_that_many_write_to_is_no_object_conflict(step: dict[str, 
     assert not judge("pod/a", refused.value.status, refused.value.message, 1, NOW).permanent
 
 
-@pytest.mark.parametrize("kept", [True, False])
-async def test_no_pod_of_a_gang_is_created_where_its_group_is_dropped(kept: bool) -> None:
-    """A dry run shows it: one API server of several may lack the feature gate."""
+DRY_RUN_REFUSED = Answer({"message": 'admission webhook "w" does not support dry run'}, 400)
+
+
+@pytest.mark.parametrize("dry_run", ["kept", "dropped", "refused"])
+@pytest.mark.parametrize("created", ["kept", "dropped", "there before", "runs already"])
+async def test_no_pod_of_a_gang_stays_where_its_group_is_dropped(dry_run: str, created: str) -> None:
+    """A dry run shows it, unless a webhook refuses dry runs, or one API server of several lacks the feature gate."""
     job, spec = a_job().set("runPolicy.scheduling.gang", "Native").parsed()
     wanted = pod_manifest(job, spec, Replica("worker", 0), "operator:1")
-    stored = {**wanted["metadata"], "uid": "1", "resourceVersion": "1"}
-    answer = {**wanted, "metadata": stored, "spec": {**wanted["spec"]}}
-    if not kept:
-        del answer["spec"]["schedulingGroup"]
+    stored = {**wanted["metadata"], "uid": "1", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    kept = {**wanted, "metadata": stored}
+    bare = {**kept, "spec": {name: each for name, each in kept["spec"].items() if name != "schedulingGroup"}}
+    running = {**bare, "status": {"phase": "Running"}}
+    pods = f"/api/v1/namespaces/{job.key.namespace}/pods"
+    answers = {"kept": Answer(kept, 201), "dropped": Answer(bare, 201), "refused": DRY_RUN_REFUSED}
+    exists = Answer({"reason": "AlreadyExists"}, 409)
     async with serving() as (fake, api):
-        fake.on(f"POST /api/v1/namespaces/{job.key.namespace}/pods", Answer(answer, 201))
+        fake.on(f"POST {pods}", answers[dry_run], answers.get(created, exists))
+        fake.on(f"GET {pods}/mnist-worker-0", Answer(running if created == "runs already" else bare))
+        fake.on(f"DELETE {pods}/mnist-worker-0", Answer({}))
         children = Children(api, ChildStore(), ChildStore(), NodeStore(api))
         creation = children.create(job, Step(status=Status(), create_pods=(wanted,)))
-        if kept:
+        if dry_run != "dropped" and created in ("kept", "runs already"):
             await creation
+            assert children.pods.of(job.key)
         else:
             with pytest.raises(WriteRefused, match=r"pod/mnist-worker-0: the API server drops spec\.schedulingGroup"):
                 await creation
-        assert ["dryRun" in str(query) for _, _, query in fake.asked] == ([True, False] if kept else [True])
+            assert not children.pods.of(job.key)
+            gone = [each["preconditions"] for each in fake.sent]
+            assert gone == ([] if dry_run == "dropped" else [{"uid": "1"}])
+        posts = ["dryRun" in str(query) for method, _, query in fake.asked if method == "POST"]
+        assert posts == ([True] if dry_run == "dropped" else [True, False])
     assert not judge("pod/job-worker-0", 501, GROUP_DROPPED, 1, NOW).permanent, "the job waits"
 
 
