@@ -27,6 +27,10 @@ def _chosen(variable: str, default: str, versions: Collection[str]) -> str:
 
 KUBERNETES_MINOR = _chosen(KUBERNETES_VARIABLE, DEFAULT_MINOR, KUBERNETES_VERSIONS)
 KUBERNETES_VERSION = KUBERNETES_VERSIONS[KUBERNETES_MINOR]
+# Kubernetes' own scheduler places gangs from 1.37 on, where the administrator turns that on: a gate, and an API.
+NATIVE_GANGS = int(KUBERNETES_MINOR.partition(".")[2]) >= 37
+GANG_GATES = {"GenericWorkload": True} if NATIVE_GANGS else {}
+GANG_APIS = {"scheduling.k8s.io/v1beta1": "true"} if NATIVE_GANGS else {}
 KUBERNETES = "kubernetes" if KUBERNETES_MINOR == DEFAULT_MINOR else f"kubernetes-{KUBERNETES_MINOR}"
 # The version of Kueue that the tests run: TFTRAINING_KUEUE, or the newest one.
 KUEUE_VARIABLE, NEWEST_KUEUE = "TFTRAINING_KUEUE", "0.17"

@@ -185,6 +185,8 @@ def kind_config(
         "kind": "Cluster",
         "apiVersion": "kind.x-k8s.io/v1alpha4",
         "networking": {"disableDefaultCNI": node.built_here},
+        "featureGates": binaries.GANG_GATES,
+        "runtimeConfig": binaries.GANG_APIS,
         "kubeadmConfigPatches": [json.dumps(patch) for patch in (*patches, kubelet)],
         "nodes": [{"role": role, "image": node.name, "extraMounts": extra} for role in roles],
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.binaries import NATIVE_GANGS
 from testbed.cluster import Cluster
 from tests.support.cluster.api_server import connected
 from tests.support.cluster.training import Training, condition, example
@@ -22,6 +23,8 @@ STEPS = 60
 START_SECONDS = 180
 TRAIN_SECONDS = 300
 NOISE = 0.05
+# Kubernetes' own scheduler places the pods of the second as a whole.
+GANGS = [{}, *([{"runPolicy": {"scheduling": {"gang": "Native"}}}] if NATIVE_GANGS else [])]
 
 
 @pytest.fixture
@@ -150,6 +153,7 @@ def test_a_killed_program_is_started_again_in_its_pod(
     _assert_tidy(training, directory)
 
 
+@pytest.mark.parametrize("training", GANGS, indirect=True, ids=lambda spec: "gang" if spec else "")
 def test_a_deleted_pod_comes_back_alone_and_is_not_counted(
     training: Training, directory: Path, accuracies: dict[str, float]
 ) -> None:
@@ -162,6 +166,8 @@ def test_a_deleted_pod_comes_back_alone_and_is_not_counted(
     assert status["restarts"]["recreated"] == 1 and status["attempt"] == 1, status
     after = training.uids()
     assert after[training.pod("worker-0")] == pods[training.pod("worker-0")]
+    new = training.kube.get("pod", training.pod("worker-1"), "--namespace", training.namespace)
+    assert ("schedulingGroup" in new["spec"]) == ("scheduling" in training.job()["spec"]["runPolicy"])
     assert after[training.pod("worker-1")] != pods[training.pod("worker-1")]
     _assert_resumed(training, "worker-0", "worker-1")
     _assert_trained(training, directory, accuracies.get("undisturbed", 0.95))

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 
+from testbed.binaries import NATIVE_GANGS
 from testbed.shell import LabError
 from tests.support.control_plane.audit import AuditedControlPlane
 from tests.support.control_plane.fixtures import namespace, operator, shared_operator
@@ -14,7 +15,7 @@ from tests.support.deprecated_apis import ASKED_ON_PURPOSE
 from tests.support.kwok import coscheduling, kueue
 from tests.support.kwok.jobs import NewJob, SimulatedJob
 from tests.support.kwok.nodes import Node
-from tests.support.kwok.simulation import NATIVE_GANGS, Simulation
+from tests.support.kwok.simulation import Simulation
 from tests.support.needed import skip_unless_in_ci
 
 collect_ignore = [] if NATIVE_GANGS else ["test_native_gangs.py"]

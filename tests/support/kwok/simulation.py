@@ -9,15 +9,13 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import ClassVar, Self
 
-from testbed.binaries import KUBERNETES_MINOR
+from testbed.binaries import GANG_APIS, GANG_GATES, NATIVE_GANGS
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.chief_launcher import own_network
 from tests.support.control_plane.installation import install_crd
 
 STAGES = Path(__file__).with_name("stages.yaml")
-# Kubernetes' own scheduler places gangs from 1.37 on, where the administrator turns that on.
-NATIVE_GANGS = int(KUBERNETES_MINOR.partition(".")[2]) >= 37
-GATES = ("--feature-gates=GenericWorkload=true",) if NATIVE_GANGS else ()
+GATES = tuple(f"--feature-gates={name}=true" for name in GANG_GATES)
 CONTROLLERS = (
     "disruption-controller",
     "garbage-collector-controller",
@@ -43,7 +41,7 @@ class Simulation(ControlPlane):
     client_flags: ClassVar[tuple[str, ...]] = ()
     flags: ClassVar[tuple[str, ...]] = (
         *GATES,
-        *(("--runtime-config=scheduling.k8s.io/v1beta1=true",) if GATES else ()),
+        *(f"--runtime-config={api}=true" for api in GANG_APIS),
     )
 
     def __enter__(self) -> Self:
