@@ -16,6 +16,12 @@ from tftraining.launch.gang.outbox import CLOSE
 from tftraining.launch.http.pages import gang_status, gang_summary
 
 
+def blamed(chief: Coordinator) -> tuple[str, str, bool]:
+    """Who is named for the last incident, why, and whether it is charged."""
+    assert chief.last_incident is not None
+    return chief.last_incident.member, chief.last_incident.reason, chief.last_incident.charged
+
+
 def test_a_round_starts_once_all_members_are_ready() -> None:
     chief = make_coordinator()
     chief.handle_hello(hello("worker-1"), 1.0)
@@ -93,12 +99,7 @@ def test_the_first_exit_is_the_incident_and_the_others_are_not_charged() -> None
     assert take_sent(chief) == [("worker-0", "stop"), ("worker-1", "stop")]
     chief.handle_frame("worker-0", exited(1, 1), 5.1)
     assert chief.verdict.ledger.process_failures == 1
-    assert chief.last_incident is not None
-    assert (chief.last_incident.member, chief.last_incident.reason, chief.last_incident.charged) == (
-        "worker-1",
-        "Killed",
-        True,
-    )
+    assert blamed(chief) == ("worker-1", "Killed", True)
     send_ready(chief, 5.2)
     assert (chief.rounds.number, chief.rounds.running, chief.verdict.ledger.in_place) == (2, True, 1)
 
@@ -562,41 +563,21 @@ def test_the_operators_setting_says_that_a_step_was_made() -> None:
     assert (chief.verdict.result, chief.verdict.ledger.process_failures) == (None, 1)
 
 
-def test_a_stopped_member_is_charged_for_the_exit_of_its_peer() -> None:
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [(heartbeat(1, 20.0, stuck=12.0), "Stalled"), ({"type": "leaving"}, "Terminated"), (None, "MemberLost")],
+    ids=["stopped", "terminated", "silent"],
+)
+def test_a_member_that_is_gone_is_named_for_the_exit_of_its_peer(frame: dict[str, Any] | None, reason: str) -> None:
+    """Only one that stands still is charged."""
     chief = start_gang()
-    chief.handle_frame("worker-0", heartbeat(1, 20.0, stuck=12.0), 20.0)
+    if frame:
+        send_heartbeats(chief, 20.0)
+        chief.handle_frame("worker-0", frame, 20.0)
     chief.handle_frame("worker-1", exited(1, 1, lines=["UnavailableError: worker 0"]), 20.1)
+    assert blamed(chief) == ("worker-0", reason, reason == "Stalled")
     assert chief.last_incident is not None
-    assert (chief.last_incident.member, chief.last_incident.reason, chief.last_incident.charged) == (
-        "worker-0",
-        "Stalled",
-        True,
-    )
-    assert "UnavailableError" in chief.last_incident.message
-
-
-def test_a_terminated_member_is_named_for_its_peers_exit_without_a_charge() -> None:
-    chief = start_gang()
-    send_heartbeats(chief, 5.0)
-    chief.handle_frame("worker-0", {"type": "leaving"}, 5.0)
-    chief.handle_frame("worker-1", exited(1, 1, lines=["UnavailableError: worker 0"]), 5.1)
-    assert chief.last_incident is not None
-    assert (chief.last_incident.member, chief.last_incident.reason, chief.last_incident.charged) == (
-        "worker-0",
-        "Terminated",
-        False,
-    )
-
-
-def test_a_silent_member_is_named_for_its_peers_exit_without_a_charge() -> None:
-    chief = start_gang()
-    chief.handle_frame("worker-1", exited(1, 1), 2.0)
-    assert chief.last_incident is not None
-    assert (chief.last_incident.member, chief.last_incident.reason, chief.last_incident.charged) == (
-        "worker-0",
-        "MemberLost",
-        False,
-    )
+    assert reason != "Stalled" or "UnavailableError" in chief.last_incident.message
 
 
 @pytest.mark.parametrize(("stuck", "member"), [(2.9, "worker-1"), (3.0, "worker-0")])
@@ -671,12 +652,8 @@ def test_an_early_exit_with_0_explains_its_peers_failure(exception: str, after: 
     frame = exited(1, 1, lines=[" [[{{node CollectiveReduceV2}}]]"])
     frame["exit"]["exception"] = exception
     chief.handle_frame("worker-0", frame, 1.0 + after)
+    assert blamed(chief) == (member, "Error", True)
     assert chief.last_incident is not None
-    assert (chief.last_incident.member, chief.last_incident.reason, chief.last_incident.charged) == (
-        member,
-        "Error",
-        True,
-    )
     early = "worker-1 exited with code 0 before the other members finished; worker-0: "
     assert chief.last_incident.message.startswith(early) == (member == "worker-1")
     assert chief.verdict.ledger.process_failures == 1
