@@ -139,58 +139,6 @@ def called(function: str) -> list[list[str]]:
     return [arguments for tree in trees(OPERATOR / "plan") for arguments in calls(tree, function)]
 
 
-# --- messages
-
-# What a stranger looks for who has read it: as much of a message about a failure as stands in one piece.
-MESSAGES = (
-    " failed with exit code ",
-    " was killed (",
-    " ran out of memory (OOMKilled)",
-    " was OOMKilled",
-    "became unreachable",
-    "found that its resumed training differs",
-    "the resumed training differs from the undisturbed one",
-    " exited with code 0 before the others had started",
-    " did not connect within ",
-    " sends no heartbeats",
-    "restarting in place",
-    "recreating its pod",
-    "was lost with its node",
-    "was disrupted: ",
-    "restarting it alone; other members keep training",
-    "restarted alone",
-    "other members kept training",
-    "resumed from ",
-    "started over: no backup found",
-    " of an earlier run in the same directory",
-    " s of training)",
-    " was refused: ",
-    "running; no step reported yet",
-    "training with ",
-    " replicas training; ",
-    "; a thread of the finished program still runs in ",
-    "volumes or network not ready",
-    "waiting for the deletion of objects of an earlier job",
-    "no restarts left: ",
-    "not training after ",
-    ": new pods make no backups in memory",
-)
-
-
-def texts(tree: ast.Module) -> str:
-    """The strings of a module, without the docstrings."""
-    nodes = list(ast.walk(tree))
-    skipped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-    strings = (node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in skipped)
-    return "\n".join(each for each in strings if isinstance(each, str))
-
-
-def test_a_message_about_a_failure_is_worded_at_one_place() -> None:
-    modules = [texts(tree) for tree in trees(*DECIDING, REPOSITORY / "client" / "tftraining_client" / "commands")]
-    found = {message: sum(message in each for each in modules) for message in MESSAGES}
-    assert {message: number for message, number in found.items() if number != 1} == {}
-
-
 # --- reasons
 
 
