@@ -1,78 +1,18 @@
 """Parts of the lab that decide something, without a cluster."""
 
-import io
 import json
 import os
 import subprocess
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed import binaries, cli, cluster, engine, extraction, next_steps, oci, pod_network, private_engine, release
+from testbed import binaries, cli, cluster, engine, next_steps, private_engine, release
 from testbed.kube import Kube
 from testbed.node import runc_lab
 from testbed.shell import LabError, lock, use, used
 from tests.support.repository import REPOSITORY
-
-COREFILE = """.:53 {
-    errors
-    kubernetes cluster.local {
-       pods insecure
-    }
-    forward . /etc/resolv.conf {
-       max_concurrent 1000
-    }
-    cache 30 {
-       disable success cluster.local
-    }
-    loop
-    reload
-}
-"""
-
-
-def test_dns_loses_the_loop_and_the_forwarding_and_nothing_else() -> None:
-    assert pod_network.without(COREFILE, "loop", "forward") == (
-        ".:53 {\n    errors\n    kubernetes cluster.local {\n       pods insecure\n    }\n"
-        "    cache 30 {\n       disable success cluster.local\n    }\n    reload\n}\n"
-    )
-
-
-def test_an_archive_names_all_layers_and_carries_the_missing_ones(tmp_path: Path) -> None:
-    layer = tmp_path / "layer.tar"
-    layer.write_bytes(b"the code")
-    missing = oci.Layer(oci.digest_of(b"the code"), 8, layer)
-    present = oci.Layer(oci.digest_of(b"the base"), 8, None)
-    target = io.BytesIO()
-    oci.write(oci.Image({"architecture": "amd64"}, [present, missing]), "docker.io/tftraining/x:1", target)
-    target.seek(0)
-    with tarfile.open(fileobj=target) as archive:
-        contents = {name: archive.extractfile(name).read() for name in archive.getnames()}  # type: ignore[union-attr]
-    [entry] = json.loads(contents["index.json"])["manifests"]
-    manifest = json.loads(contents["blobs/" + entry["digest"].replace(":", "/")])
-    assert entry["annotations"] == {"io.containerd.image.name": "docker.io/tftraining/x:1"}
-    assert [each["digest"] for each in manifest["layers"]] == [present.digest, missing.digest]
-    assert contents["blobs/" + missing.digest.replace(":", "/")] == b"the code"
-    assert "blobs/" + present.digest.replace(":", "/") not in contents
-
-
-def test_a_layer_that_removes_files_is_not_taken_from_its_directory(tmp_path: Path) -> None:
-    (tmp_path / "code.py").write_text("pass")
-    assert extraction.is_plain(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    assert not extraction.is_plain(tmp_path)
-
-
-def test_what_needs_a_missing_capability_is_left_out_of_a_process() -> None:
-    process = {
-        "capabilities": {"bounding": ["CAP_KILL", "CAP_SYS_RESOURCE"], "ambient": None},
-        "oomScoreAdj": -997,
-        "rlimits": [{"type": "RLIMIT_NOFILE"}],
-    }
-    runc_lab.without_sys_resource(process)
-    assert process == {"capabilities": {"bounding": ["CAP_KILL"], "ambient": []}, "oomScoreAdj": 0}
 
 
 @pytest.mark.parametrize(("capability", "added"), [("CAP_KILL", True), ("CAP_SYS_ADMIN", False)])
