@@ -220,6 +220,7 @@ def test_the_same_seed_trains_the_same(tmp_path: Path, loop: tuple[str, ...]) ->
     assert len(curves[0]) == 2
 
 
+@pytest.mark.slow_fault  # the gangs that `make test` trains are behind launchers
 def test_without_an_operator_no_temporary_directory_is_left(job: Path) -> None:
     """And a worker that is stopped for a while at its end keeps nobody waiting. With logs for TensorBoard, whose writer
     must not be made before the strategy."""
