@@ -52,12 +52,13 @@ def report(
 
 def resumed(step: int) -> None:
     """Report that the loop has restored a newer state than that of `begin`: MemoryBackup does."""
-    if hasattr(tracker := _tracker(), "resume"):  # older launchers lack this method
+    tracker = _tracker()
+    if tracker is not None:
         tracker.resume(step)
 
 
 def _saved(tracker: Any, step: int | None) -> None:
-    if step is not None and hasattr(tracker, "saved"):  # older launchers lack this method
+    if step is not None:
         tracker.saved(step)
 
 
@@ -69,9 +70,6 @@ def _tracker() -> Any:
     hooks = sys.modules.get("_tftraining.hooks")
     if hooks is not None:
         return hooks.tracker()
-    earlier = sys.modules.get("_tftraining.keras_hook")  # from a launcher older than this package
-    if earlier is not None:
-        return earlier.current
     global _own  # noqa: PLW0603  # one process, one tracker
     if _own is None and os.environ.get("TFTRAINING_PROGRESS"):
         from tftraining.launch.in_user_process.tracker import Tracker  # noqa: PLC0415

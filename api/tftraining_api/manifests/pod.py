@@ -100,7 +100,6 @@ def _metadata(job: Job, spec: JobSpec, replica: Replica, own: Manifest) -> Manif
     ours = {
         ANNOTATION_GANG: spec.gang_shape,
         ANNOTATION_SPEC: spec.fingerprint,
-        # Also an empty one: only a pod of an earlier version has none.
         ANNOTATION_RESTARTED_AT: job.restarted_at,
     }
     if spec.in_place:

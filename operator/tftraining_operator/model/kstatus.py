@@ -2,8 +2,7 @@
 
 kstatus reads Stalled=True as failed, otherwise Ready=False as in progress, and a job with neither as current. A job is
 current while it trains (with or without all members), while it is suspended, and after success. Both conditions follow
-from the phase alone and replace those of an earlier version, which set Stalled on gangs that made no step,
-and Ready=False on finished jobs.
+from the phase alone.
 """
 
 from datetime import datetime

@@ -106,7 +106,7 @@ class Pod(Frozen, frozen=True):
     * `unremoved_since` is the time of a deletion without a grace period that should have removed the pod at once: no
       finalizer delays the removal.
     * `keras` is status.keras of its job when the pod was created; empty for the rule of earlier versions.
-    * `restarted_at` is the request for a restart that the pod was created after; None for a pod of an earlier version.
+    * `restarted_at` is the request for a restart that the pod was created after, "" for none.
     * `silence_noticed_at` is when this operator saw that the node is silent (set in cluster/child_store.py).
     * `node_lost`: no kubelet is left to delete the pod. `evicting`: Kubernetes deletes the pod because of its node,
       which the pod's status shows only afterwards (both are set in plan/node_loss.py).
@@ -124,7 +124,7 @@ class Pod(Frozen, frozen=True):
     template_hash: str = ""
     spec_updates: str = ""
     keras: str = ""
-    restarted_at: str | None = None
+    restarted_at: str = ""
     phase: str = "Pending"
     reason: str = ""
     message: str = ""
@@ -371,7 +371,7 @@ def parse_pod(raw: Manifest) -> Pod | None:
         template_hash=annotations.get(ANNOTATION_SPEC, ""),
         spec_updates=annotations.get(ANNOTATION_ORDERS, ""),
         keras=annotations.get(ANNOTATION_KERAS, ""),
-        restarted_at=annotations.get(ANNOTATION_RESTARTED_AT),
+        restarted_at=annotations.get(ANNOTATION_RESTARTED_AT, ""),
         phase=status.get("phase", "Pending"),
         reason=(status.get("reason") or init[0])[:LONGEST_REASON],
         message=(status.get("message") or init[1] or _kueue_message(status))[:LONGEST_MESSAGE],

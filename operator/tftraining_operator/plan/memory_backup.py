@@ -97,17 +97,15 @@ def warn_of_replicas(context: Context, draft: Draft) -> Draft:
 
 def announce_backups(context: Context, draft: Draft) -> Draft:
     """The draft with the condition and, once, the event of the first backup in memory, or of their end for a reason of
-    the launchers. A status of an earlier version has backups and no condition."""
+    the launchers."""
     status, report = draft.status, draft.report and draft.report.backup
     if not report or status.progress is None or status.no_more_backups is not None:
         return draft
-    before, told = context.status.progress, status.condition(MEMORY_BACKUP)
-    had_backups = told is None and before is not None and before.backup is not None
     if report.on:
-        return _with_backups(context, draft, report, is_known=had_backups)
+        return _with_backups(context, draft, report)
     # A program that starts has no backups yet, and may have told why it will not resume at the step.
     why = report.reason or (report.resumes_at_reason if report.resumes_at == "Storage" else "")
-    was_on = had_backups or status.is_true(MEMORY_BACKUP)
+    told, was_on = status.condition(MEMORY_BACKUP), status.is_true(MEMORY_BACKUP)
     # Launchers of the version before say nothing of a job that has never had a backup.
     if not why or not (told or was_on or report.resumes_at) or (was_on and why.startswith((WAITS, ENDED))):
         return draft
@@ -115,8 +113,8 @@ def announce_backups(context: Context, draft: Draft) -> Draft:
     return draft.with_events(Event("Warning", OFF, f"no more backups in memory: {why}")) if was_on else draft
 
 
-def _with_backups(context: Context, draft: Draft, report: ReportedBackup, *, is_known: bool) -> Draft:
-    """The draft of a job that makes backups in memory; the event of the first one is published unless it `is_known`."""
+def _with_backups(context: Context, draft: Draft, report: ReportedBackup) -> Draft:
+    """The draft of a job that makes backups in memory, with the event of the first one."""
     told, progress = draft.status.condition(MEMORY_BACKUP), draft.status.progress
     if told is not None and told.status == "True":
         told_before, _, _ = told.message.partition(SEPARATOR)
@@ -127,8 +125,7 @@ def _with_backups(context: Context, draft: Draft, report: ReportedBackup, *, is_
         message = _with_place("no backup yet", report)
         return _with_condition(context, draft, "Unknown", (NOT_YET, message)) if report.resumes_at else draft
     draft = _with_condition(context, draft, "True", (ON, _with_place(_describe(backup), report)))
-    event = Event("Normal", ON, f"backups in memory: {_describe(backup)}")
-    return draft if is_known else draft.with_events(event)
+    return draft.with_events(Event("Normal", ON, f"backups in memory: {_describe(backup)}"))
 
 
 def _with_place(first: str, report: ReportedBackup) -> str:

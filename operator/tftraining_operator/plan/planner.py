@@ -42,7 +42,6 @@ from tftraining_operator.plan.refused_writes import (
     CHANGE_REFUSED,
     hold_refused_writes,
     reject_pod_template,
-    without_earlier_words,
 )
 from tftraining_operator.plan.restart import restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
@@ -267,7 +266,6 @@ def _within_life(job: Job, status: Status, now: datetime) -> Status:
 def _begun(job: Job, observed: Observed, now: datetime) -> Status:
     """The status that the stages start from: without the parts that each pass derives again."""
     status = _within_life(job, without_condition(job.status, UNREADABLE), now)
-    status = without_earlier_words(status, job.key.name)
     status = msgspec.structs.replace(status, observed_generation=job.generation)
     if status.terminal:
         return status

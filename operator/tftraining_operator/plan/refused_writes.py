@@ -2,8 +2,7 @@
 
 A refused creation of a child is the reason CreationRefused (see plan/messages.py), or ends the job (InvalidPodTemplate)
 where only another template helps. Refused updates and deletions are named by the condition ChangeRefused, whatever the
-phase is; reason and message say how the job is otherwise. An operator of an earlier version has named them at the end
-of the message, which the first pass removes.
+phase is; reason and message say how the job is otherwise.
 """
 
 import re
@@ -30,7 +29,6 @@ EARLIER = "still belongs to an earlier job of this name"
 KEY_GONE = "was deleted while launchers with its key run"
 # Objects of an earlier job of the same name are being removed: a job that was created again waits for nothing else.
 SOON = timedelta(seconds=2)
-_WAS_REFUSED = " was refused: "
 # The API server's message about an exceeded quota, and the part of it that changes with the use by others.
 EXCEEDED_QUOTA = "exceeded quota: "
 _USED = re.compile(r", used: .*?(?=, limited: )")
@@ -110,14 +108,6 @@ def _accepted_before(job: Job, status: Status, child: str) -> bool:
     return job.spec is not None and accepted == job.spec.fingerprint
 
 
-def without_earlier_words(status: Status, job: str) -> Status:
-    """The status without the words of an earlier version about refused writes to the job's own objects."""
-    if _WAS_REFUSED not in (status.message or ""):
-        return status
-    told = rf"(?:^|; )(?:DELETE|PATCH) [a-z]+/{re.escape(job)}[\w./-]*{_WAS_REFUSED}.*"
-    return msgspec.structs.replace(status, message=re.sub(told, "", status.message or "", flags=re.DOTALL) or None)
-
-
 def hold_refused_writes(context: Context, draft: Draft) -> Draft:
     """The draft without the refused writes whose next try is not due; its condition names the refused writes."""
     known, name = context.observed.refused_changes, context.job.key.name
@@ -132,7 +122,7 @@ def hold_refused_writes(context: Context, draft: Draft) -> Draft:
         return draft.with_fields(status=without_condition(draft.status, CHANGE_REFUSED))
     write, refusal = next(iter(refused.items()))
     more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-    words = f"{write}{_WAS_REFUSED}{refusal.message}{more}"
+    words = f"{write} was refused: {refusal.message}{more}"
     is_news = draft.status.condition(CHANGE_REFUSED) is None
     draft = draft.with_fields(
         status=with_condition(draft.status, CHANGE_REFUSED, "True", (CHANGE_REFUSED, words), context.now)

@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from tests.support.trainer import slow_input
 from tftraining.launch.in_user_process import call_site
-from tftraining.launch.in_user_process.keras_backup import Keras3Backup
 from tftraining.launch.in_user_process.memory_backup import (
     fit,
     fit_hook,
@@ -334,19 +333,3 @@ def test_the_kept_variables_of_another_model_are_refused(tmp_path: Path) -> None
         kept_variables.KeptVariables(build()).write(opened)
     with pytest.raises(LookupError):
         kept_variables.restore(several(), str(file))
-
-
-@pytest.mark.slow_fault
-def test_an_end_of_an_earlier_version_is_restored_as_far_as_it_goes(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    model, other = build(), build()
-    model.fit(DATA.take(16).batch(8), verbose=0, shuffle=False)
-    model.save_weights(tmp_path / "final.weights.h5")
-    callback = keras.callbacks.BackupAndRestore(str(tmp_path))
-    callback.set_model(other)
-    Keras3Backup(callback).restore(str(tmp_path / "final"), 2)
-    own, kept = ([*each.weights, *each.optimizer.variables] for each in (other, model))
-    assert [each.numpy().tobytes() for each in own] == [each.numpy().tobytes() for each in kept]
-    assert other._initial_epoch == 2
-    assert "an earlier version has kept this end" in capfd.readouterr().err

@@ -38,7 +38,6 @@ def test_epochs_of_fixed_steps_go_on_where_the_last_one_ended() -> None:
     assert sorted(epochs[:COUNT]) == sorted(epochs[COUNT : 2 * COUNT]) == list(range(COUNT))
     assert labels(endless_batches(EXAMPLES, order).take(15)) == epochs
     assert labels(endless_batches(EXAMPLES, order, 40).take(10)) == epochs[40:]
-    assert labels(epoch_batches(EXAMPLES, order, 1, 2)) == epochs[56:80]  # an epoch that was interrupted after two
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

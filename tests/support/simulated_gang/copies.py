@@ -23,9 +23,7 @@ def start_gang_with_copies(*members: str, held: list[list[int]] | None = None, *
     """A gang in its first round, all of whose members hold these copies; an empty outbox."""
     chief = make_coordinator(*members, **policy)
     for name in chief.membership.gang:
-        assert (
-            chief.handle_hello(hello(name, copiesHeld=held or [], copyPort=7, copyHost=name, elastic=True), 0.0) == ""
-        )
+        assert chief.handle_hello(hello(name, copiesHeld=held or [], copyPort=7, copyHost=name), 0.0) == ""
     assert chief.rounds.running
     chief.outbox.take_all()
     return chief

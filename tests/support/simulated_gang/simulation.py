@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tftraining.launch.config.settings_and_defaults import Gang, Policy
+from tftraining.launch.failure.exception import exception_of
 from tftraining.launch.failure.restart_budget import Ledger
 from tftraining.launch.failure.restart_scope import restarts_alone
 from tftraining.launch.failure.result import Result
@@ -59,7 +60,9 @@ def hello(member: str, now: float = 0.0, **fields: Any) -> dict[str, Any]:
 
 def exited(number: int, code: int | None = None, number_of_signal: int | None = None, **fields: Any) -> dict[str, Any]:
     """A program's exit; `kind` and `lines` are optional."""
-    ended = {"code": code, "signal": number_of_signal, "lines": fields.pop("lines", []), "kind": fields.pop("kind", "")}
+    lines = fields.pop("lines", [])
+    ended = {"code": code, "signal": number_of_signal, "lines": lines, "kind": fields.pop("kind", "")}
+    ended["exception"] = exception_of(lines) if code == 1 else ""
     return {"type": "exited", "round": number, "exit": ended, "progress": fields}
 
 
@@ -303,7 +306,7 @@ class SimulatedGang:
             "known": launcher.known_round,
         }
         left = None if launcher.left_at is None else self.now - launcher.left_at
-        fields |= {"ledger": launcher.ledger, "witness": launcher.chief_closed_round, "elastic": True}
+        fields |= {"ledger": launcher.ledger, "witness": launcher.chief_closed_round}
         fields |= {"farewell": launcher.chief_bye_round, "left": left, **self._hello_fields(launcher)}
         if self.coordinator.handle_hello(hello(launcher.name, self.now, **fields), self.now) == "":
             launcher.connection, launcher.lease = Connection(), self.now

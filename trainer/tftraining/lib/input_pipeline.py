@@ -45,21 +45,14 @@ def as_tensors(examples: Examples) -> Examples:
     return Examples(tf.constant(examples.images), tf.constant(examples.labels))
 
 
-def epoch_batches(
-    examples: Examples, order: Order, epoch: int, done: int = 0, *, prefetch: bool = True
-) -> tf.data.Dataset:
-    """The batches of one epoch (from 0): float32 (batch, height, width, channels) and int64 (batch,).
-
-    The first `done` batches are left out, for a training that was interrupted after them.
-    """
+def epoch_batches(examples: Examples, order: Order, epoch: int, *, prefetch: bool = True) -> tf.data.Dataset:
+    """The batches of one epoch (from 0): float32 (batch, height, width, channels) and int64 (batch,)."""
     span = order.span(len(examples))
-    places = tf.data.Dataset.range(epoch * span + done * order.batch_size, (epoch + 1) * span)
+    places = tf.data.Dataset.range(epoch * span, (epoch + 1) * span)
     return _gathered(places, examples, order, prefetch)
 
 
-def endless_batches(
-    examples: Examples, order: Order, start: int | tf.Tensor = 0, *, prefetch: bool = True
-) -> tf.data.Dataset:
+def endless_batches(examples: Examples, order: Order, start: int | tf.Tensor = 0) -> tf.data.Dataset:
     """Endless batches of equal size, from the example `start` (int64) of the training.
 
     In the iterator of a finite dataset, the workers of MultiWorkerMirroredStrategy ask each other at each step whether
@@ -67,7 +60,7 @@ def endless_batches(
     """
     places = tf.data.Dataset.range(start, tf.int64.max)
     endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
-    return _gathered(places, examples, order, prefetch).apply(endless)
+    return _gathered(places, examples, order, prefetch=True).apply(endless)
 
 
 def _gathered(places: tf.data.Dataset, examples: Examples, order: Order, prefetch: bool) -> tf.data.Dataset:

@@ -17,20 +17,19 @@ SIZE = (9.0, 3.6)  # inches
 PARTS = (("", "training"), ("test_", "test"))
 
 
-def draw(history: Sequence[Mapping[str, float]], path: Path, title: str = "") -> None:
+def draw(history: Sequence[Mapping[str, float]], path: Path) -> None:
     """Draw a history (a record per epoch: epoch, loss, accuracy, test_loss, …) to a PNG file; creates its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure = make_figure(history, title)
+    figure = make_figure(history)
     FigureCanvasAgg(figure)
     figure.savefig(path, format="png", dpi=90)
 
 
-def make_figure(history: Sequence[Mapping[str, float]], title: str = "") -> Figure:
+def make_figure(history: Sequence[Mapping[str, float]]) -> Figure:
     """The loss beside the accuracy; each has a curve of the training and, where the history has one, of the test."""
     figure = Figure(figsize=SIZE, layout="constrained")
     for axes, metric in zip(figure.subplots(1, 2), ("loss", "accuracy"), strict=True):
         _curves(axes, history, metric)
-    figure.suptitle(title)
     return figure
 
 

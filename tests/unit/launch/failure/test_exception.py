@@ -150,12 +150,9 @@ def test_only_a_program_that_failed_by_itself_was_ended_by_it() -> None:
         assert exit_of(status, (), exception="ValueError: boom").exception == ""
 
 
-def test_it_travels_and_an_older_launcher_tells_it_by_its_lines() -> None:
+def test_it_travels_to_the_chief() -> None:
     frame = exit_to_frame(exit_of(1 << 8, ("a",), exception="ValueError: boom"))
     assert exit_from_frame(frame).exception == "ValueError: boom"
-    old = {"code": 1, "signal": None, "lines": [HEAD, *FRAME, "ValueError: boom"], "kind": ""}
-    assert exit_from_frame(old).exception == "ValueError: boom"
-    assert exit_from_frame({**old, "code": None, "signal": 9}).exception == ""
 
 
 def test_it_is_what_people_are_told() -> None:

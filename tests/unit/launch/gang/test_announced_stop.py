@@ -238,7 +238,7 @@ def test_newcomers_wait_for_a_copy_and_not_for_the_end_of_the_epoch() -> None:
     chief.handle_disconnect("worker-2", 9.8)
     make_steps(chief, 19.0, 150, report(144, resumed=105), steps_per_second=10.0, **epoch)
     chief.outbox.take_all()
-    back = hello("worker-2", 19.0, incarnation="worker-2/2", known=2, copiesHeld=[], copyPort=7, elastic=True)
+    back = hello("worker-2", 19.0, incarnation="worker-2/2", known=2, copiesHeld=[], copyPort=7)
     assert chief.handle_hello(back, 19.0) == ""
     chief.handle_frame("worker-2", {**heartbeat(0, 19.0), "prepared": True}, 19.0)
     chief.tick(19.0)

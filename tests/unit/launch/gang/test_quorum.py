@@ -33,7 +33,7 @@ def elastic(*members: str, least: int | None = 1, **policy: Any) -> Coordinator:
     """A gang in its first round that may go on with fewer."""
     chief = make_coordinator(*(members or THREE), min_replicas=least, **policy)
     for name in chief.membership.gang:
-        assert chief.handle_hello(hello(name, elastic=True), 0.0) == ""
+        assert chief.handle_hello(hello(name), 0.0) == ""
     assert chief.rounds.running
     starts(chief)
     return chief
@@ -55,7 +55,7 @@ def listen(chief: Coordinator, now: float, *names: str) -> None:
 
 def come_back(chief: Coordinator, name: str, now: float, prepared: bool = True) -> None:
     """A new launcher of the member joins."""
-    assert chief.handle_hello(hello(name, now, incarnation=f"new {now}", elastic=True), now) == ""
+    assert chief.handle_hello(hello(name, now, incarnation=f"new {now}"), now) == ""
     chief.handle_frame(name, {**heartbeat(0, now), "prepared": prepared}, now)
     listen(
         chief, now, *(peer.name for peer in chief.membership.gang.values() if peer.is_connected and peer.name != name)
@@ -194,7 +194,7 @@ def gives_way(chief: Coordinator, name: str, now: float) -> list[bool]:
 def test_a_replacement_pauses_its_warmup_until_the_others_train() -> None:
     chief = shrunk()
     chief.outbox.take_all()
-    assert chief.handle_hello(hello("worker-1", 5.5, incarnation="new", elastic=True), 5.5) == ""
+    assert chief.handle_hello(hello("worker-1", 5.5, incarnation="new"), 5.5) == ""
     assert [frame["giveWay"] for _, frame in chief.outbox.take_all() if frame["type"] == "welcome"] == [True]
     assert gives_way(chief, "worker-1", 6.0) == [True]
     for name in ("worker-0", "worker-2"):
@@ -204,7 +204,7 @@ def test_a_replacement_pauses_its_warmup_until_the_others_train() -> None:
 
 def test_the_pause_of_a_replacements_warmup_is_bounded() -> None:
     chief = shrunk()
-    assert chief.handle_hello(hello("worker-1", 5.5, incarnation="new", elastic=True), 5.5) == ""
+    assert chief.handle_hello(hello("worker-1", 5.5, incarnation="new"), 5.5) == ""
     assert gives_way(chief, "worker-1", 10.0) == [True]
     assert gives_way(chief, "worker-1", 10.2) == [False]
 
@@ -265,7 +265,7 @@ def test_newcomers_do_not_wait_for_the_end_of_a_long_epoch(rate: float, waits: b
 def test_a_partial_first_round_starts_after_the_start_deadline() -> None:
     chief = make_coordinator(*THREE, min_replicas=2, start_deadline_seconds=60.0)
     for name in ("worker-0", "worker-1"):
-        chief.handle_hello(hello(name, elastic=True), 0.0)
+        chief.handle_hello(hello(name), 0.0)
     for second in range(60):
         listen(chief, float(second), "worker-0", "worker-1")
     assert not chief.rounds.running
@@ -279,21 +279,12 @@ def test_a_partial_first_round_starts_after_the_start_deadline() -> None:
 
 def test_a_new_chief_waits_until_no_program_of_the_last_round_can_run() -> None:
     chief = make_coordinator(*THREE, min_replicas=1)
-    chief.handle_hello(hello("worker-0", elastic=True), 0.0)
-    chief.handle_hello(hello("worker-2", known=4, round=4, witness=4, farewell=4, left=0.0, elastic=True), 0.0)
+    chief.handle_hello(hello("worker-0"), 0.0)
+    chief.handle_hello(hello("worker-2", known=4, round=4, witness=4, farewell=4, left=0.0), 0.0)
     listen(chief, 2.9, "worker-0", "worker-2")
     assert not chief.rounds.running
     listen(chief, 3.1, "worker-0", "worker-2")
     assert (chief.rounds.running, chief.rounds.number) == (True, 5)
-
-
-def test_launchers_that_do_not_accept_a_rounds_members_wait_for_all() -> None:
-    chief = make_coordinator(*THREE, min_replicas=1)
-    for name in THREE:
-        chief.handle_hello(hello(name), 0.0)
-    disconnect_cleanly(chief, "worker-1", 5.0)
-    ready(chief, 5.1, "worker-0", "worker-2")
-    assert not chief.rounds.running
 
 
 def resize(chief: Coordinator, workers: int, now: float) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from tests.support.random_seeds import seeds
@@ -128,14 +126,12 @@ def test_exit_0_of_a_terminated_member_is_no_success() -> None:
 def test_a_partial_gang_succeeds_with_its_own_members_and_grows_no_more() -> None:
     members = ("worker-0", "worker-1", "worker-2")
     chief = start_gang(*members, success_policy="AllWorkers", min_replicas=1)
-    for peer in chief.membership.gang.values():
-        peer.hello = replace(peer.hello, elastic=True)
     disconnect_cleanly(chief, "worker-2", 2.0)
     for name in ("worker-0", "worker-1"):
         chief.handle_frame(name, {"type": "ready", "round": 1}, 2.1)
     assert (chief.rounds.number, chief.rounds.missing) == (2, ["worker-2"])
     finish(chief, "worker-0")
-    chief.handle_hello(hello("worker-2", 6.0, incarnation="new", elastic=True), 6.0)
+    chief.handle_hello(hello("worker-2", 6.0, incarnation="new"), 6.0)
     send_heartbeats(chief, 6.1)
     chief.tick(6.2)
     assert chief.rounds.running, "there is no training left to share"

@@ -58,15 +58,6 @@ def test_the_same_value_twice_is_two_points() -> None:
     assert curve(chief) == [(100, 0.5), (200, 0.5)]
 
 
-def test_launchers_of_an_older_version_report_the_step_of_the_program() -> None:
-    chief = started()
-    older = {"metrics_step": None, "metrics_time": None, "metrics_epoch": None}
-    for step in (100, 110, 200):
-        known = {name: value for name, value in report(step, loss=step // 100).items() if name not in older}
-        beat(chief, "worker-0", step / 100, known)
-    assert curve(chief) == [(107, 1), (207, 2)]
-
-
 def test_only_one_member_is_asked_and_another_one_if_the_chief_reports_nothing() -> None:
     chief = started("worker-0", "worker-1")
     beat(chief, "worker-1", 1.0, report(100, loss=0.1))

@@ -104,7 +104,11 @@ def pod(index: int, owner: str, job: str, ends: bool = False) -> Manifest:
             "name": name, "namespace": "ns", "uid": f"uid-of-{name}", "resourceVersion": "1",
             "creationTimestamp": THEN, **(deletion if ends else {}),
             "labels": {f"tftraining.dev/{each}": value for each, value in labels.items()},
-            "annotations": {"tftraining.dev/orders": '{"workers": 2}', "tftraining.dev/gang": "worker=2"},
+            "annotations": {
+                "tftraining.dev/orders": '{"workers": 2}',
+                "tftraining.dev/gang": "worker=2",
+                "tftraining.dev/restartedAt": THEN,
+            },
             "ownerReferences": [{"kind": "TFTrainingJob", "name": job, "uid": owner, "controller": True}],
         },
         "spec": {"nodeName": NODE},

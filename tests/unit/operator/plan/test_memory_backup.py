@@ -187,17 +187,6 @@ def test_the_condition_tells_what_the_events_told() -> None:
     assert told_condition(cluster.run()) is None
 
 
-def test_a_status_from_before_the_condition_is_no_news() -> None:
-    cluster = training()
-    cluster.events.clear()
-    forget_condition(cluster)
-    cluster.wait(20).run()
-    assert (notes(cluster), told_condition(cluster)) == (
-        [],
-        ("True", "MemoryBackupOn", "the first at step 170, 76.0 MB a member"),
-    )
-
-
 def test_an_older_definition_of_the_resource_repeats_no_event() -> None:
     cluster = training()
     pass_with_an_older_definition(cluster, 3)

@@ -1,6 +1,5 @@
 """Deletions and changes that the API server refuses: told in every phase, tried again, and in nobody else's way."""
 
-import msgspec
 import pytest
 
 from tests.support.simulated_cluster.builders import a_job, a_launched_job
@@ -8,7 +7,6 @@ from tests.support.simulated_cluster.simulation import SimulatedCluster
 from tests.unit.operator.plan.test_gang_scheduling import VOLCANO
 from tests.unit.operator.plan.test_kueue_successors import queued
 from tftraining_api.manifests.network_policy import OperatorSelector
-from tftraining_operator.plan.refused_writes import without_earlier_words
 
 WINDOW = (403, 'admission webhook "w.example" denied the request: maintenance window')
 REFUSED = f"was refused: {WINDOW[1]}"
@@ -189,10 +187,3 @@ def test_the_words_of_a_program_are_never_taken_for_the_operators() -> None:
     cluster.launchers.end("Failed", "SameFailure", said, {})
     cluster.run()
     assert cluster.settle().status.message == said
-
-
-def test_the_words_of_an_earlier_version_go() -> None:
-    cluster = SimulatedCluster(a_job()).run()
-    status = msgspec.structs.replace(cluster.status, message=f"all well; DELETE pod/mnist-worker-1 {REFUSED}")
-    assert without_earlier_words(status, "mnist").message == "all well"
-    assert without_earlier_words(status, "other").message == status.message

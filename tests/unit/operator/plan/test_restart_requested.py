@@ -2,7 +2,6 @@
 only where there are pods that began before it."""
 
 from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
 
@@ -23,12 +22,6 @@ def ask(cluster: SimulatedCluster, when: str) -> SimulatedCluster:
 
 def stamps(cluster: SimulatedCluster) -> set[str | None]:
     return {pod["metadata"]["annotations"].get(ANNOTATION) for pod in cluster.api.pods.values()}
-
-
-def made_by_an_older_operator(cluster: SimulatedCluster) -> SimulatedCluster:
-    for pod in cluster.api.pods.values():
-        del pod["metadata"]["annotations"][ANNOTATION]
-    return cluster
 
 
 @MODES
@@ -62,28 +55,6 @@ def test_a_request_in_a_suspension_is_answered_by_the_resumption(new_job: NewJob
     resume(cluster)
     cluster.run()
     assert (cluster.status.attempt, stamps(cluster), cluster.status.last_restart) == (2, {"meanwhile"}, None)
-
-
-@MODES
-def test_a_request_restarts_pods_of_an_older_operator_only_if_it_is_younger(new_job: NewJob) -> None:
-    cluster = SimulatedCluster(new_job())
-    before = cluster.now - timedelta(hours=1)
-    made_by_an_older_operator(ask(cluster, before.isoformat()).run())
-    assert (cluster.run_timers().status.attempt, stamps(cluster)) == (1, {None}), "adopted, and nothing is written"
-    for no_time in ("soon", "2090-01-01T00:00:00"):
-        assert ask(cluster, no_time).run().status.attempt == 1
-    later = (cluster.now + timedelta(hours=1)).isoformat()
-    assert ask(cluster, later).run().status.attempt == 2
-    assert (cluster.run_timers().status.attempt, stamps(cluster)) == (2, {later})
-
-
-def test_after_a_rollback_and_an_upgrade_nothing_restarts() -> None:
-    """The older operator creates a lost pod without the stamp; this one finds a gang of both kinds."""
-    cluster = ask(SimulatedCluster(a_launched_job()).run(), SimulatedCluster(a_job()).now.isoformat()).run()
-    attempt = cluster.status.attempt
-    del next(iter(cluster.api.pods.values()))["metadata"]["annotations"][ANNOTATION]
-    cluster.forget()
-    assert cluster.run_timers().status.attempt == attempt == 2
 
 
 def test_a_removed_annotation_asks_for_nothing() -> None:

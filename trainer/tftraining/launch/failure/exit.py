@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tftraining.launch.failure.exception import LENGTH, exception_of
+from tftraining.launch.failure.exception import LENGTH
 
 NOT_FOUND = "NotFound"
 SYNTAX_ERROR = "SyntaxError"
@@ -137,10 +137,8 @@ def exit_from_frame(raw: Mapping[str, Any]) -> Exit:
     """A program's exit from its launcher's frame; TypeError or ValueError for invalid fields."""
     code, number = raw.get("code"), raw.get("signal")
     lines = tuple(str(line) for line in raw.get("lines", ()))
-    # An older launcher sends only the lines.
-    exception = str(raw["exception"])[:LENGTH] if "exception" in raw else exception_of(lines) if code == 1 else ""
     ended = (None if code is None else int(code), None if number is None else int(number))
-    return Exit(*ended, lines, str(raw["kind"]), exception)
+    return Exit(*ended, lines, str(raw["kind"]), str(raw["exception"])[:LENGTH])
 
 
 def exit_to_frame(ended: Exit) -> dict[str, Any]:

@@ -128,10 +128,10 @@ class Coordinator:
             self.history.record(self.rounds.reporter)
 
     def _learn_earlier_rounds(self, last_round: int, frame: Mapping[str, Any], now: float) -> None:
-        """A restarted chief's launcher learns from a member the last round number, when the round stopped, and whether
-        steps were made or restored before. Step 0 means that training has only begun."""
+        """A restarted launcher of the chief learns from a member the number of the last round, when it ended, and
+        whether the job made or restored a step before. Step 0 means that the training has only begun."""
         self.rounds.has_stepped = self.rounds.has_stepped or int(frame.get("step") or 0) > 0
-        if last_round:  # an older launcher sends no "left"
+        if last_round:
             self.rounds.earlier.record_departure(now - float(frame.get("left") or 0.0))
         if self.rounds.learn_number(last_round) and frame.get("down") is not None:
             self.last_incident = self._attribution.attribute_chief_loss(float(frame["down"]), frame.get("step"), now)
@@ -143,8 +143,8 @@ class Coordinator:
             self.last_incident = replace(incident, step=step)
 
     def _handle_leaving(self, peer: Peer, now: float) -> None:
-        """A member has received SIGTERM. Its round ends after a copy if its members make copies; else the member ends
-        its program itself. It has half of its grace period: the other half is for the end of its launcher."""
+        """A member has received SIGTERM. If the members make copies, the round ends after one more copy; otherwise the
+        member ends its program itself. This may take half of its grace period: its launcher needs the other half."""
         peer.leaving = True
         in_round = self.rounds.running and peer in self.membership.members and peer.state == "running"
         if in_round and not self.membership.restarts_alone(peer):
@@ -224,7 +224,7 @@ class Coordinator:
         if (incident := self._attribution.detect_stall(now)) is not None:
             self._stop_round(incident, now)
         self.skipping = self.backups.skipping(now)
-        # Programs may skip their input for as long as the training took to read it: until then nothing is late.
+        # A resumed program skips the input that the training has read before: it is late only after the time of that.
         pace = (self.last_incident and self.last_incident.steps_per_second) or math.inf
         allowed = now - self.skipping / pace
         self._check_no_step(allowed)
@@ -235,7 +235,7 @@ class Coordinator:
         self._stop_if_announced(now)
 
     def _check_no_step(self, now: float) -> None:
-        """Say that members have made no step for unusually long, with the stacks of all in their logs."""
+        """Note who has made no step for unusually long, and order the stacks of all programs into their logs."""
         found = self._attribution.describe_no_step(now) if self.rounds.running else ""
         if found and not self.no_step:
             for peer in self.membership.members:
@@ -243,8 +243,8 @@ class Coordinator:
         self.no_step = found and (self.no_step or found)
 
     def _check_late_start(self, allowed: float) -> None:
-        """Fail the job if its programs do not train at the start deadline. Without a deadline say so, once the programs
-        are late by the time `allowed`, too."""
+        """Fail the job if its programs do not train at the start deadline. A job without a deadline does not fail: once
+        the programs are late by the clock `allowed`, which stands still while they skip input, note who is."""
         late, ends_job = self._attribution.describe_late_start(self.skipping)
         if ends_job:
             self.verdict.fail_job(restart_budget.START_DEADLINE, late)

@@ -1,6 +1,7 @@
-"""Whether a launcher that the chief's does not know, its own earlier one or a lost member's, may still run a round.
+"""Whether a round that an earlier launcher of the chief began may still run.
 
-Pure. The chief's launcher may have been replaced while members lived on: what they tell of the rounds before.
+Pure. The chief's launcher may be replaced while members live on. The new one knows of the rounds before only what these
+members tell it, and a member that it cannot reach may still run one.
 """
 
 from __future__ import annotations

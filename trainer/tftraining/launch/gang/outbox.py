@@ -58,7 +58,7 @@ class Outbox:
         self._send(peer.name, type="copy", round=peer.round, step=step)
 
     def send_compare(self, peer: Peer, step: int) -> None:
-        """Order a summary of the variables in the first copy at `step` or behind it; older launchers ignore it."""
+        """Order a summary of the variables in the first copy at `step` or behind it."""
         self._send(peer.name, type="compare", round=peer.round, step=step)
 
     def send_set_aside(self, peer: Peer, step: int, agreed: tuple[int, int] | None) -> None:
@@ -68,12 +68,13 @@ class Outbox:
         self._send(peer.name, type="setAside", round=peer.round, step=step, agreed=told)
 
     def send_dump(self, peer: Peer, why: str) -> None:
-        """Order the stacks of a member's program into its log; older launchers ignore it."""
+        """Order the stacks of a member's program into its log."""
         if peer.is_connected:
             self._send(peer.name, type="dump", round=peer.round, why=why)
 
     def send_stop(self, peer: Peer, incident: Incident, new_pods: bool = False) -> None:
-        """End a member's round, if it is connected; `new_pods`: those leave whose program has not started well."""
+        """End a member's round, if it is connected. `new_pods`: a member leaves for a new pod if its program has not
+        started well in this one."""
         if peer.is_connected:
             failed_member = None if incident.reason in PLANNED else incident.member
             cause = {"why": incident.message, "member": failed_member, "dump": incident.reason == "Stalled"}

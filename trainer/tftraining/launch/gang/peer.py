@@ -19,20 +19,19 @@ class Hello:
     """What a launcher tells of itself when it joins."""
 
     incarnation: str = ""  # tells it from other launchers of the same member
-    elastic: bool = False  # it accepts a round's members in the start frame
     finished_fit_digest: str = ""  # of the command, if its program keeps the end of `fit` (finished_fit.py)
-    chief_closed_round: int = 0  # the last round whose chief closed the connection to it, instead of falling silent
-    chief_bye_round: int = 0  # the last round whose chief said goodbye: it leaves, and its own program does not run
+    chief_closed_round: int = 0  # the last round whose connection to the chief's launcher was closed, not silent
+    chief_bye_round: int = 0  # the last round in which the chief's launcher said goodbye: its program has ended
     host: str = ""  # its address, as the chief's launcher sees it
-    copy_port: int | None = None  # where it serves its copies; None: it serves none
+    copy_port: int | None = None  # the port at which it serves its copies; None: it serves none
 
     @classmethod
     def of(cls, frame: Mapping[str, Any]) -> Hello:
         """The hello of a frame; KeyError, TypeError or ValueError if it is malformed."""
-        name, elastic, digest = str(frame["incarnation"]), bool(frame.get("elastic")), str(frame.get("keepsFits", ""))
+        name, digest = str(frame["incarnation"]), str(frame.get("keepsFits", ""))
         host, port = str(frame.get("copyHost") or ""), frame.get("copyPort")
         rounds = int(frame["witness"]), int(frame.get("farewell", 0))
-        return cls(name, elastic, digest, *rounds, host, None if port is None else int(port))
+        return cls(name, digest, *rounds, host, None if port is None else int(port))
 
 
 @dataclass(eq=False)  # compared by identity: comparing the fields of thousands takes long
@@ -46,7 +45,7 @@ class Peer:
     state: str = "absent"
     hello: Hello = Hello()
     last_frame_at: float = 0.0  # when its last frame came
-    last_seen_at: float = 0.0  # the same, or when this launcher began to listen again after it was stopped
+    last_seen_at: float = 0.0  # the same; or later, when the chief's launcher could listen again after a suspension
     round: int = 0
     started_at: float = 0.0
     mode: str = ""
@@ -57,18 +56,18 @@ class Peer:
     leaving: bool = False
     left_cleanly: bool = False  # it disconnected after it reported that its program does not run
     predecessor_seen_at: float = -math.inf  # the last frame of an earlier launcher, whose program may still run
-    memory_copies: frozenset[tuple[int, int]] | None = None  # its backups, by round and step; None: it makes none
-    stored_copies: frozenset[tuple[int, int]] = frozenset()  # those that it has loaded from the job's storage
-    backup: BackupReport | None = None  # of this round's program
-    prepared_at: float | None = None  # since when it can start at once
+    memory_copies: frozenset[tuple[int, int]] | None = None  # its copies, by round and step; None: it makes none
+    stored_copies: frozenset[tuple[int, int]] = frozenset()  # the copies that it has loaded from the job's storage
+    backup: BackupReport | None = None  # what its program of this round reports of copies
+    prepared_at: float | None = None  # since when its program can start at once
     has_reported: bool = False
     progress: Snapshot = field(default_factory=Snapshot)
-    longest_gap: float = 0.0  # between two steps of a round, in all rounds; seconds
+    longest_gap: float = 0.0  # seconds: the longest time between two steps of one round, in all rounds
     progress_at: float = 0.0  # when its launcher reported the progress
     exit: Exit | None = None
     exited_at: float = 0.0
     is_spoilt: bool = False  # its program no longer starts in its container (first_step.py)
-    consecutive_failures: int = 0  # of an evaluator, in a row
+    consecutive_failures: int = 0  # of an evaluator
     not_before: float = 0.0
 
     @property
@@ -113,8 +112,8 @@ class Peer:
         self.mode = str(frame["mode"])
         self.pid = frame["pid"]
         self.stuck_seconds = float(frame["stuck"])
-        self.sees_no_gpu = bool(frame.get("noGpu"))  # older launchers send neither this
-        self.lingers = bool(frame.get("lingers"))  # nor this
+        self.sees_no_gpu = bool(frame.get("noGpu"))
+        self.lingers = bool(frame.get("lingers"))
         self._record_report(frame, now)
 
     def record_exit(self, program_exit: Exit, frame: Mapping[str, Any], now: float) -> None:
@@ -132,7 +131,7 @@ class Peer:
         )
 
     def _record_report(self, frame: Mapping[str, Any], now: float) -> None:
-        if "backup" in frame:  # older launchers do not send it, nor an exit before the first report
+        if "backup" in frame:  # not in an exit before the first report
             self.backup = backup_report.from_frame(frame["backup"])
         before = self.progress.last_step_time
         self.progress, self.progress_at = from_frame(frame["progress"], now, self.progress.first_step_time), now

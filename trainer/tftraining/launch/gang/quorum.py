@@ -25,8 +25,8 @@ def is_available(peer: Peer) -> bool:
 
 
 def predecessor_stopped(peer: Peer, cutoff: float) -> bool:
-    """Whether no earlier launcher of the member can still run its program: it said so, or is silent since before
-    `cutoff`."""
+    """Whether no earlier launcher of the member can still run its program: the last one said so, or is silent since
+    before `cutoff`."""
     return peer.predecessor_seen_at < cutoff
 
 
@@ -36,10 +36,10 @@ def can_start(peer: Peer, cutoff: float) -> bool:
 
 
 def is_stopped(peer: Peer, cutoff: float) -> bool:
-    """Whether certainly no program of the member runs, nor will before it joins again.
+    """Whether it is certain that no program of the member runs, nor will before the member joins again.
 
-    A member silent since before `cutoff` has already killed its program. An absent member has none: `Rounds` waits out
-    the programs of earlier rendezvous.
+    A member that has been silent since before `cutoff` has already killed its program. An absent member has none:
+    `Rounds` waits until the programs of rounds before this launcher of the chief have ended.
     """
     if not predecessor_stopped(peer, cutoff):
         return False
@@ -56,8 +56,8 @@ def blocks_round(peer: Peer, optional: Callable[[Peer], bool], cutoff: float) ->
 def select_members(gang: Sequence[Peer], least: int, cutoff: float, is_cold: Callable[[Peer], bool]) -> list[Peer]:
     """The members of the next round; empty if it cannot start yet. No member of `gang` may block the start.
 
-    A partial gang needs at least `least` workers. A member whose new launcher is cold takes part only if the others
-    are too few.
+    A partial gang needs at least `least` workers. A member whose launcher is new and has not prepared its program
+    (`is_cold`) takes part only if the others are too few.
     """
     startable = [peer for peer in gang if can_start(peer, cutoff)]
     warm = [peer for peer in startable if not is_cold(peer)]
@@ -66,8 +66,7 @@ def select_members(gang: Sequence[Peer], least: int, cutoff: float, is_cold: Cal
 
 def _is_quorum(members: Sequence[Peer], least: int) -> bool:
     """Whether these members are enough for a round without the rest of the gang."""
-    workers = sum(1 for peer in members if traits_of(peer.name).resizable)
-    return workers >= least and all(peer.hello.elastic for peer in members)
+    return sum(1 for peer in members if traits_of(peer.name).resizable) >= least
 
 
 def find_newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -> list[Peer]:
@@ -77,15 +76,16 @@ def find_newcomers(gang: Iterable[Peer], members: Collection[str], now: float) -
     """
     outside = [peer for peer in gang if peer.name not in members]
     prepared = [peer for peer in outside if peer.prepared_at is not None]
-    ready_newcomers = [peer for peer in prepared if is_available(peer) and peer.hello.elastic]
+    ready_newcomers = [peer for peer in prepared if is_available(peer)]
     since = max((peer.prepared_at for peer in ready_newcomers if peer.prepared_at is not None), default=now)
     is_time = len(ready_newcomers) == len(outside) or now - since > NEWCOMER_WAIT_SECONDS
     return ready_newcomers if ready_newcomers and is_time else []
 
 
 def is_backup_near(progress: Snapshot, epoch: int | None, waited: float) -> bool:
-    """Whether the current epoch ends so soon that newcomers should wait for its backup, which saves repeating its
-    steps. `epoch` is the epoch in which they came. In the last epoch, the job may even end first."""
+    """Whether the current epoch ends so soon that newcomers should wait for the backup at its end: a round that starts
+    before it repeats the steps of the epoch. `epoch` is the epoch in which they came; in the last one the job may end
+    while they wait."""
     rate, size, step = progress.steps_per_second, progress.steps_per_epoch, fit_step(progress)
     if epoch is None or progress.epoch != epoch or not rate or size is None or step is None:
         return False
@@ -93,7 +93,7 @@ def is_backup_near(progress: Snapshot, epoch: int | None, waited: float) -> bool
 
 
 def index_ranges(names: Iterable[str]) -> list[list[int]]:
-    """The workers' indices as [first, last] of each contiguous run: short even for thousands of workers."""
+    """The indices of the workers, as [first, last] of each run without a gap: short even for thousands of workers."""
     found: list[list[int]] = []
     for index in sorted(int(name.rpartition("-")[2]) for name in names if traits_of(name).resizable):
         if found and index == found[-1][1] + 1:

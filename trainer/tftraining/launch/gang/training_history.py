@@ -31,11 +31,8 @@ class TrainingHistory:
             return
         resumed = progress.first_step if reporter.round != self._round else None
         self._report, self._round = report, reporter.round
-        # A launcher of an older version does not tell to which step the metrics belong.
-        told = progress.metrics_time is not None
-        step, epoch = (progress.metrics_step, progress.metrics_epoch) if told else (progress.step, progress.epoch)
         time = progress.metrics_time or progress.updated or 0.0
-        self.series.record(step, epoch, time, progress.metrics, resumed)
+        self.series.record(progress.metrics_step, progress.metrics_epoch, time, progress.metrics, resumed)
 
     def mark_restart(self, incident: Incident | None) -> None:
         """Note that programs start again after an incident."""

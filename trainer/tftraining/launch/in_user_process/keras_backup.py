@@ -16,7 +16,7 @@ from typing import Any
 from .memory_backup import kept_variables, member_sums
 from .memory_backup.kept_variables import KeptVariables
 from .memory_backup.member_sums import Sums, members_of, sums_over, writes_under
-from .memory_backup.model_variables import build_optimizer, made_by_program
+from .memory_backup.model_variables import made_by_program
 from .surface import Part, Surface
 
 CLASS = "BackupAndRestore"
@@ -190,13 +190,7 @@ class Keras3Backup(KerasBackup):
 
     def restore(self, state: str, epochs: int) -> None:
         """Restore the variables, and let Keras begin behind the last epoch."""
-        if os.path.exists(f"{state}.npz"):
-            kept_variables.restore(self._model, f"{state}.npz")
-        else:
-            with self._strategy.scope():
-                build_optimizer(self._model)
-            self._model.load_weights(f"{state}.weights.h5")
-            sys.stderr.write("tftraining: an earlier version has kept this end: without metrics and other optimizers\n")
+        kept_variables.restore(self._model, f"{state}.npz")
         if lacking := kept_variables.lacking(self._model):
             sys.stderr.write(f"tftraining: the end of this fit lacks what no variable holds: {lacking}\n")
         self._model._initial_epoch = epochs

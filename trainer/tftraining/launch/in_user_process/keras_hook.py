@@ -69,11 +69,6 @@ def install(
         shuffle_seed.install(memory_settings, environment.get("TF_CONFIG", ""))
     if keepers or tracker is not None:
         after_import(MODULES, functools.partial(_extend, keepers, tracker, look_at))
-    global current  # noqa: PLW0603  # read by `tftraining.report` of an older version in the image
-    current = tracker
-
-
-current: Tracker | None = None
 
 
 def _is(pid: int) -> bool:

@@ -155,7 +155,6 @@ class RendezvousClient:
             "witness": chief.closed_round,
             "farewell": chief.bye_round,
             "left": None if chief.disconnected_at is None else now - chief.disconnected_at,
-            "elastic": True,
             "keepsFits": control.finished_fit_digest,
             **({HELD: None} if control.backups is None else control.backups.for_hello()),
         }

@@ -1,7 +1,8 @@
 """Checks that a resumed training is where its copy says: what Keras reports against what was restored. Pure.
 
-Whatever restores a position relies on how Keras counts. If that changes, a training would go on elsewhere without a
-word; so the first batch, the batches of each epoch and the steps of the whole are compared.
+The code that restores a position relies on how Keras counts epochs, batches and steps. If a version of Keras counted in
+another way, the training would silently go on at another place. Therefore the number of the first batch, the number of
+batches in each epoch and the number of steps at the end are compared with those that the copy leads to.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from dataclasses import dataclass
 
 
 class ResumedTrainingDiffers(RuntimeError):
-    """A training that was resumed is not where its copy says. The restart resumes from the storage."""
+    """A resumed training is not where its copy says. The program ends, and the next one resumes from the storage."""
 
 
 @dataclass
 class Checks:
-    """The checks of one resumed `fit`: it begins at `batch` of `epoch` with `step` steps made, of `steps` an epoch (0:
-    unknown) and `epochs`. Each method returns what is wrong, "" if nothing is."""
+    """The checks of one resumed `fit`. Each method takes what Keras reports, and returns what is wrong with it, "" if
+    nothing is."""
 
-    epoch: int
-    batch: int
-    step: int
-    steps: int
-    epochs: int
+    epoch: int  # in which the training goes on, from 0
+    batch: int  # of that epoch, from 0: the first one that is trained
+    step: int  # the steps that were made before
+    steps: int  # of an epoch; 0: unknown
+    epochs: int  # of the whole training
     _begun: bool = False
     _first: bool = True
 

@@ -12,20 +12,20 @@ SOURCE = "Memory"
 
 
 class CopySettings:
-    """Where to copy to, at which cost, and which copy all members hold. Every other field is optional."""
+    """Where to copy to, at which cost, and which copy to restore. Only `directory` and `percent` are always there."""
 
     def __init__(self, told: str, environment: Mapping[str, str]) -> None:
         settings: dict[str, Any] = json.loads(told)
         self.directory = str(settings["directory"])
         self.share = float(settings["percent"]) / 100
         restore = settings.get("restore")
-        self.restore = (int(restore[0]), int(restore[1])) if restore else None
-        self.source = str(settings.get("source") or SOURCE)  # of that copy, for this member
-        self.fetching = bool(settings.get("fetching"))  # its file may not be there yet
+        self.restore = (int(restore[0]), int(restore[1])) if restore else None  # round and step of a copy that all hold
+        self.source = str(settings.get("source") or SOURCE)  # where this member has the copy to restore from
+        self.fetching = bool(settings.get("fetching"))  # the launcher may still be fetching the file of that copy
         self.limits = _limits(settings)
         self.required = settings.get("exactness") == "Required"
         self.uid = str(settings.get("uid") or "")
-        self.wait_steps = int(settings.get("waitSteps") or 0)  # or an epoch, before the first copy
+        self.wait_steps = int(settings.get("waitSteps") or 0)  # the first copy comes after so many steps, or one epoch
         self.round = int(environment["TFTRAINING_ROUND"])
         self.sets_aside = settings.get("setsAside") is True  # spec.restartPolicy.onDivergence: Restore
         self._doubted = settings.get("doubted") or (0, 0)

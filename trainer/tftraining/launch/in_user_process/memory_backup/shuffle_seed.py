@@ -1,8 +1,9 @@
 """Gives `shuffle` a seed where the program gives none, so that a restarted program sees its input in the same order.
 
-The seed follows from the job's UID, the member's task and the number of such a call in this process: another job has
-another order, and so has another member, since each may draw from all examples; all starts of one job have the same. A
-program that sets a seed, for the operation or for TensorFlow, is left alone. Must never import TensorFlow.
+The seed is computed from the job's UID, the member's task, and how many calls without a seed the process has made
+before. So every start of a member has the same order; another job has another one, and so has another member, since
+each may draw from all examples. A program that sets a seed, for the operation or for TensorFlow, is left alone. Must
+never import TensorFlow.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def install(told: str, tf_config: str) -> None:
 
 
 def _task_of(tf_config: str) -> str:
-    """The task of this member, as text; "" without a valid one, of which TensorFlow tells."""
+    """The task of this member, as text; "" without a valid TF_CONFIG, about which TensorFlow complains."""
     try:
         return json.dumps(json.loads(tf_config)["task"])
     except (ValueError, KeyError, TypeError):
@@ -62,6 +63,6 @@ def _extend(uid: str, module: Any) -> None:
 
 
 def seed_of(uid: str, number: int) -> int:
-    """The seed of the call of this number in a job; never 0."""
+    """The seed of the call with this `number`; never 0. `uid` tells job and member from others."""
     digest = hashlib.sha256(f"{uid} {number}".encode()).digest()
     return 1 + int.from_bytes(digest[:8], "big") % _MOST

@@ -1,9 +1,9 @@
 """What a copy has beside the variables, kept with each backup that BackupAndRestore saves in the storage.
 
-A backup has the variables alone, and that of Keras 3 not all of them. With this file a training that resumes from one
-also goes on with its callbacks, its random numbers and its place in the input. `<backup>.tftraining.json` has digests
-of the backup and of what lies beside it: another backup is restored as Keras does. JSON and NumPy's arrays, never
-pickle. Paths in a bucket too.
+The backup itself has variables only, and that of Keras 3 not all of them. With these files a training that resumes
+from it also goes on with the state of its callbacks, its random numbers and its place in the input.
+`<backup>.tftraining.json`, the head, has digests of the backup and of the other files: a backup that does not match is
+restored by Keras alone. The files are JSON and NumPy's arrays, never pickle. A path may be in a bucket.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Counts the variables that this process creates: those of a training that appear late are in none of its copies.
+"""Counts the variables that this process creates.
 
-A walk through all that a model tracks takes milliseconds, and does not find a variable that the program keeps
-elsewhere. Must never import TensorFlow, nor change a variable.
+A variable that the training creates after its copies have begun is in none of them, so a new one must be noticed. A
+walk through all that a model tracks would take milliseconds at each step, and would not find a variable that the
+program keeps elsewhere. Must never import TensorFlow, nor change a variable.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from ..surface import Part, Surface
 
 _MODULE, _CLASS = "tensorflow.python.ops.resource_variable_ops", "BaseResourceVariable"
 SURFACE = Surface("no backups in memory", (Part(_MODULE, f"{_CLASS}.__init__"),))
-_UNREAD = "_UnreadVariable"  # TensorFlow's handle of an assigned variable, which is none of its own
+_UNREAD = "_UnreadVariable"  # what an assignment returns: another handle of the same variable
 _MARK = "_tftraining_counts"
 _count = 0
 
@@ -42,6 +43,6 @@ def created() -> int:
 
 
 def forget_one() -> None:
-    """The last variable is our own."""
+    """Do not count the last variable, which the launcher's code has created, not the program."""
     global _count  # noqa: PLW0603
     _count -= 1

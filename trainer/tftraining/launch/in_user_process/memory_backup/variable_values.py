@@ -46,10 +46,10 @@ class Unsupported(Exception):
 
 
 class VariableValues:
-    """The values of `variables`, a list without repetitions. Unsupported if one has a type without raw bytes."""
+    """The values of `variables`, a list without repetitions. Unsupported if one has strings or variants for values."""
 
     def __init__(self, variables: Sequence[Any], strategy: Any) -> None:
-        """`strategy`: whose replicas hold parts of the variables; None without one."""
+        """`strategy`: the one whose replicas hold the variables; None without one."""
         strange = next((each for each in variables if each.dtype.name in ("string", "variant")), None)
         if strange is not None:
             raise Unsupported(f"the variable {strange.name} has the type {strange.dtype.name}")
@@ -87,8 +87,8 @@ class VariableValues:
             copy(view, tensor._numpy() if hasattr(tensor, "_numpy") else tensor.numpy(), casting="no")
 
     def replicated(self, views: list[Any], apart: Collection[int]) -> list[tuple[str, list[Any]]]:
-        """The name and the copied arrays of each variable that all replicas hold alike: those of the strategy, but for
-        what it keeps apart, and what the identities in `apart` name."""
+        """The name and the copied arrays of each variable that is equal in all replicas: those of the strategy
+        that are not ON_READ, and whose id() is not in `apart`."""
         found, place = [], 0
         for each in self._variables:
             arrays = views[place : (place := place + len(self._local(each)))]
@@ -99,8 +99,8 @@ class VariableValues:
     def restore_from(self, views: list[Any], sums: str = OWN, *, but_large: bool = False) -> None:
         """Assign all values. Each is copied first: TensorFlow would use the memory of the buffer for the variable.
 
-        `sums`: OWN restores those of this member, TOTALS its part of those of all members; FETCHED begins at 0, since
-        the copy has those of another member. `but_large`: leave out the large values.
+        `sums`: OWN restores the sums of this member, TOTALS gives each replica its part of the sums over all members,
+        FETCHED begins them at 0, since the copy has those of another member. `but_large`: leave out the large values.
         """
         assign, array = self._tf.raw_ops.AssignVariableOp, sys.modules["numpy"].array
         summed = {} if sums == OWN else self._shares(views, sums)
@@ -109,7 +109,7 @@ class VariableValues:
                 assign(resource=part.handle, value=summed[id(part)] if id(part) in summed else array(view))
 
     def _shares(self, views: list[Any], sums: str) -> dict[int, Any]:
-        """The value of each part of a sum."""
+        """By the id() of each replica's part of a sum, the value that it gets."""
         totals = views[len(self._parts) :]
         return {
             id(part): (total / self._replicas).astype(total.dtype) if sums == TOTALS else total * 0
@@ -127,7 +127,8 @@ class VariableValues:
         return [sum(part.numpy() for part in self._local(each)) for each in self._sums]
 
     def set_totals(self, views: list[Any], totals: Iterable[Any]) -> None:
-        """Copy the sums over all members into the buffer: of an iterator, as many as there are of these variables."""
+        """Copy the sums over all members into the buffer. Takes one total for each sum, and leaves the rest of an
+        iterator to its other readers."""
         for view, total in zip(views[len(self._parts) :], totals):
             view[...] = total
 
@@ -152,7 +153,7 @@ class VariableValues:
 
 
 def way_of_sums(own: bool, all_own: bool, *, has_totals: bool) -> str:
-    """How a member gets the sums back. `own`: it has made the copy; `all_own`: each member has made its own."""
+    """How a member gets the sums back. `own`: the restored copy is the member's own; `all_own`: that holds for all."""
     if all_own or (own and not has_totals):
         return OWN
     return TOTALS if has_totals else FETCHED
@@ -207,7 +208,7 @@ def plain(variables: Iterable[Any]) -> list[Any]:
 
 
 def seeds_of(model: Any) -> list[Any]:
-    """The states of the generators of random numbers that a model of Keras 3 uses; none of tf_keras."""
+    """The states of the random number generators of a model of Keras 3; empty for one of tf_keras."""
     if not is_of(LAYERS, "Layer", model):
         return []
     weights = {id(each) for each in plain(model.weights)}
@@ -222,7 +223,7 @@ def _plain(each: Any) -> Any:
 
 
 def is_of(module: str, name: str, each: Any) -> bool:
-    """Whether this is of a class of a module that the program may not have imported."""
+    """Whether `each` is an instance of the class `name` of a module, which the program may not have imported."""
     cls = getattr(sys.modules.get(module), name, None)
     return isinstance(cls, type) and isinstance(each, cls)
 
