@@ -66,15 +66,13 @@ class Store:
 class Flips:
     """The flips of one training. Call `step` behind each step."""
 
-    def __init__(
-        self, variables: list[Any], parts: Any, weights: int, store: Store, wanted: int, seconds: float
-    ) -> None:
+    def __init__(self, variables: list[Any], parts: Any, weights: int, store: Store, told: argparse.Namespace) -> None:
         self._numpy, self._tensorflow = sys.modules["numpy"], sys.modules["tensorflow"]
         self._variables = [(each, parts(each)) for each in variables if each.dtype.name == "float32"]
         self._all = [(each, parts(each)) for each in variables]
         self._weights = weights  # the first ones
-        self._store, self._draw, self._wanted = store, random.Random(1), wanted
-        self._seconds, self._end_at = seconds, math.inf
+        self._store, self._draw, self._wanted = store, random.Random(told.seed), told.flips
+        self._seconds, self._end_at = told.seconds, math.inf
         self._flip: dict[str, Any] | None = None
         self.counts: Counter[str] = Counter()
         self.missed: list[str] = []
@@ -192,7 +190,7 @@ def program(arguments: argparse.Namespace) -> None:
     variables = [each for each in variables if each.shape.rank or each.dtype.name != "float32"]
     store, parts = Store(Path(arguments.store)), strategy.experimental_local_results
     weights = len(model.trainable_variables)
-    flips = Flips(variables, parts, weights, store, arguments.flips, arguments.seconds)
+    flips = Flips(variables, parts, weights, store, arguments)
 
     def examples(index: Any) -> Any:
         x = tensorflow.random.stateless_normal([24, 64], tensorflow.stack([tensorflow.cast(index, "int32"), 7]))
@@ -293,6 +291,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--flips", type=int, default=100, help="above the tolerance; 0: only compare")
     parser.add_argument("--seconds", type=float, default=300.0, help="end with fewer flips then")
+    parser.add_argument("--seed", type=int, default=1, help="of what is flipped")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--keras", choices=("keras", "tf_keras"), default="keras")
     parser.add_argument("--how", choices=("fit", "custom"), default="fit")

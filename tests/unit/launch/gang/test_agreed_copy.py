@@ -215,3 +215,11 @@ def test_a_hostile_report_of_what_is_set_aside_is_as_none(gang: Restoring, hosti
         gang.beat(name, 16, {**report(16, digests={"16": ["right"]}), "setAside": hostile})
     gang.tick()
     assert gang.chief.rounds.running and len(RIGHT) == 5
+
+
+def test_the_only_member_that_has_the_copy_stays_in_its_pod(gang: Restoring) -> None:
+    gang.agree(16, 32)
+    gang.aside = {**{name: [] for name in gang.names}, "worker-1": gang.aside["worker-1"]}
+    gang.diverge(64, "worker-1")
+    assert gang.stops["worker-1"]["backTo"] == [(1, 32)]
+    assert not any("moves" in each for each in gang.stops.values())

@@ -115,7 +115,11 @@ class AgreedCopy:
             return None
         one = next(iter(found.odd)) if len(found.odd) == 1 else ""
         incident = self._attribute(one or self._membership.chief, REPLICAS_DIFFER, goes_back(found.words, copy[1]), now)
-        moves = f"{one} holds other values than the rest" if one and not self._membership.job.local else ""
+        # A new pod has no copies: it needs a member that can send it this one.
+        senders = [peer for peer in self._membership.copiers if peer.name != one and peer.hello.copy_port is not None]
+        is_sent = any(peer.backup is not None and copy in peer.backup.set_aside for peer in senders)
+        leaves = one and is_sent and not self._membership.job.local
+        moves = f"{one} holds other values than the rest" if leaves else ""
         return replace(incident, back_to=copy, back_from=self._not_made_yet(), moves=moves)
 
     def _objection(self, copy: Copy) -> str:
