@@ -16,7 +16,7 @@ import pytest
 from tests.support.launchers.gang import LocalGang
 
 PATIENCE = 240.0
-STEPS = 800
+STEPS = 500
 MORE = [
     ("keras", "yes", 2, 0),
     ("keras", "yes", 3, 0),
@@ -50,7 +50,7 @@ with strategy.scope():
     optimizer.build(model.trainable_variables)
 
 def look(batch=None, logs=None):
-    time.sleep(0.002)
+    time.sleep(0.02 if os.environ["STORES"] else 0.002)  # a gang takes seconds to notice
     if flipping in (task, -1) and not look.flipped and os.path.exists(f"{directory}/flip"):
         look.flipped = True
         if os.environ["STORES"]:  # once, and not again in the next program
@@ -165,10 +165,10 @@ def ends(gang: LocalGang) -> set[str]:
 @pytest.mark.parametrize(
     ("keras", "fit", "workers"),
     [
-        ("tf_keras", "yes", 3),
+        ("keras", "", 2),
         *(
             pytest.param(*case, marks=pytest.mark.slow_fault)
-            for case in [("keras", "yes", 3), ("keras", "yes", 2), ("tf_keras", "yes", 2), ("keras", "", 2)]
+            for case in [("tf_keras", "yes", 3), ("keras", "yes", 3), ("keras", "yes", 2), ("tf_keras", "yes", 2)]
         ),
     ],
 )

@@ -56,21 +56,18 @@ class AgreedCopy:
         self._attribute = attribute
         self.copy: Copy | None = None
         self.why_not = ""  # why the difference of this round is only reported
-        self.start_round(0)
+        self._begin(0)
 
-    def start_round(self, number: int) -> None:
-        """A round begins: its members tell what earlier ones have set aside."""
+    def _begin(self, number: int) -> None:
         self._number, self.why_not = number, ""
         self._ordered: tuple[int, float] | None = None  # the step of the last order, and when
 
-    @property
-    def _restores(self) -> bool:
-        return self._membership.policy.on_divergence == RESTORE
-
-    def update(self, now: float) -> None:
-        """Look whether all agree on the copy that is set aside, and order the next one. This looks at all members: do
-        not call it for each heartbeat."""
-        if not self._restores or self._comparison.difference is not None:
+    def update(self, number: int, now: float) -> None:
+        """While the round of this number runs: look whether all agree on the copy that is set aside, and order the next
+        one. This looks at all members: do not call it for each heartbeat."""
+        if number != self._number:
+            self._begin(number)
+        if self._comparison.difference is not None:
             return
         self._look()
         copiers = self._membership.copiers
@@ -103,10 +100,12 @@ class AgreedCopy:
         agreed = [copy for copy in first if copy[0] == self._number and are_equal(reports, copy)]
         self.copy = max((each for each in (self.copy, *agreed) if each is not None), default=None)
 
-    def find_divergence(self, now: float) -> Incident | None:
+    def find_divergence(self, number: int, now: float) -> Incident | None:
         """The incident that ends the round, because its replicas differ and all go back; None if they train on."""
+        if number != self._number:
+            self._begin(number)
         found = self._comparison.difference
-        if found is None or not self._restores or self.why_not:
+        if found is None or self._membership.policy.on_divergence != RESTORE or self.why_not:
             return None
         self._look()
         copy = self.copy

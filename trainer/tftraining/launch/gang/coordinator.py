@@ -119,7 +119,9 @@ class Coordinator:
     def _record_replicas(self, peer: Peer, now: float) -> None:
         """Compare the copies of a member with those of the others. Where they differ, the round may end."""
         self.replicas.record(peer, now)
-        if self.rounds.running and (incident := self.agreed.find_divergence(now)) is not None:
+        if self.replicas.difference is None or not self.rounds.running:
+            return
+        if (incident := self.agreed.find_divergence(self.rounds.number, now)) is not None:
             self._stop_round(incident, now)
 
     def _record_history(self, peer: Peer) -> None:
@@ -231,7 +233,8 @@ class Coordinator:
         if self.rounds.is_overdue(now):
             self._check_late_start(allowed)
         self._announced_stop.retry(now)
-        self.agreed.update(now)
+        if self.membership.policy.on_divergence == memory_backups.RESTORE:
+            self.agreed.update(self.rounds.number, now)
         self._stop_if_announced(now)
 
     def _check_no_step(self, now: float) -> None:
@@ -280,7 +283,6 @@ class Coordinator:
         self.replicas.start_round()
         if self.rounds.begin(members, now):
             self.verdict.count_restart()
-        self.agreed.start_round(self.rounds.number)
         fields, copies = self.membership.describe_round(), self.backups.start_round(self.rounds.number)
         for peer in members:
             self._start_program(peer, self.rounds.number, now, **fields, memoryBackup=copies.get(peer.name))
