@@ -30,7 +30,6 @@ exec(compile(text, path, "exec"), {{"__name__": "__main__", "__file__": path}})
 """
 PROGRAMS: dict[str, list[str]] = {
     "lesson multi_worker_fit": ["-c", LESSON.format(name="multi_worker_fit")],
-    "lesson multi_worker_custom_loop": ["-c", LESSON.format(name="multi_worker_custom_loop")],
     "example multi_worker_mnist": [*EXAMPLE, "--steps-per-epoch", "200"],
     "example multi_worker_mnist, custom loop": [*EXAMPLE, "--steps-per-epoch", "200", "--loop", "custom"],
 }
