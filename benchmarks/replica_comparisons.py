@@ -1,7 +1,7 @@
-"""How often the comparison of replicas tells a difference where there is none: trainings of the lessons and examples.
+"""How often the comparison of replicas tells a difference where there is none: lessons and examples that make copies.
 
-`python -m benchmarks.replica_comparisons --comparisons 10000` trains each program of PROGRAMS in a real gang of two
-workers under their launchers, again and again, with a copy every 16 steps, and counts what the launcher of the chief
+`python -m benchmarks.replica_comparisons --comparisons 10000` trains each program of PROGRAMS once, in a real gang of
+two workers under their launchers, with copies as often as launchers allow, and counts what the launcher of the chief
 has compared and told. `alarms` are differences beyond the tolerance; `rounded` are gangs whose replicas differ in their
 last bits. The last line is JSON.
 """

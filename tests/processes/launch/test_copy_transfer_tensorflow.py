@@ -25,7 +25,7 @@ KILLED, TERMINATED = signal.SIGKILL, signal.SIGTERM
 
 
 @contextmanager
-def training(place: Path) -> Iterator[LocalGang]:
+def training(place: Path, normalization: str = "BatchNormalization") -> Iterator[LocalGang]:
     """A gang whose members each have a volume for copies in `memory`, as pods have one."""
     place.mkdir()
     told = {"mode": "Auto", "maxOverheadPercent": 100, "sizeLimit": 1 << 30, "directory": str(place / "memory")}
@@ -33,7 +33,9 @@ def training(place: Path) -> Iterator[LocalGang]:
     with pytest.MonkeyPatch.context() as patch, LocalGang(place, {"worker": 2}, **options) as gang:
         patch.setenv("TF_CPP_MIN_LOG_LEVEL", "3")
         patch.setenv("TFTRAINING_DIR", str(gang.directory))
-        (script := place / "train.py").write_text(stepwise_fit.program(batch="7", dropout="0.2"))
+        (script := place / "train.py").write_text(
+            stepwise_fit.program(batch="7", dropout="0.2", normalization=normalization)
+        )
         gang.command = [sys.executable, str(script)]
         gang.start()
         yield gang
@@ -75,3 +77,22 @@ def test_new_pods_resume_where_the_others_are_and_end_with_the_same_bytes(
     told_by_launcher = {"Peer": "fetched the backup in memory", "Storage": "loaded the backup in memory"}
     assert told_by_launcher[source] in gang.log(names[0])
     assert ends(gang) == undisturbed
+
+
+def test_each_worker_goes_on_with_its_own_random_numbers_from_a_backup_that_the_chief_has_saved(tmp_path: Path) -> None:
+    """Both pods are lost. There are no moving averages, of which a backup has the mean."""
+    with training(tmp_path / "undisturbed", "LayerNormalization") as gang:
+        pass
+    expected = ends(gang)
+    with training(tmp_path / "gang", "LayerNormalization") as gang:
+        gang.wait_for(lambda: (gang.directory / "steps-0").exists() and steps(gang, 0)[-1:] >= [150], PATIENCE)
+        for name in gang.names:
+            gang.kill(name, KILLED)
+        for name in gang.names:
+            gang.launchers[name].wait()
+        shutil.rmtree(gang.place / "memory")
+        (gang.place / "memory").mkdir()
+        gang.start()
+    ((_, first),) = jumps(steps(gang, 0))
+    assert first == 101, "behind the backup of the first epoch"
+    assert ends(gang) == expected

@@ -44,6 +44,7 @@ class Gang:
         self.asked: dict[str, int] = {}  # by member, the step from which on a summary is asked for
         self.orders = 0
         self.aside: dict[str, list[Any]] = {name: [] for name in self.names}  # what each member has set aside
+        self.more: dict[str, dict[str, Any]] = {}  # of a member's report
         self.sent: list[tuple[str, dict[str, Any]]] = []
 
     def copy(self, step: int, values: dict[str, Any]) -> None:
@@ -55,7 +56,7 @@ class Gang:
             digests = {str(step): digest if isinstance(digest, list) else [digest]}
             asked = name in self.asked and step >= self.asked[name]
             told = report(step, digests=digests, summary=summary(step, *cells) if asked else None)
-            told["setAside"] = self.aside[name]
+            told |= {"setAside": self.aside[name], **self.more.get(name, {})}
             self.beat(name, step, told)
 
     def beat(self, name: str, step: int, told: dict[str, Any]) -> None:

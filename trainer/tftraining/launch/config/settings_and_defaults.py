@@ -98,6 +98,11 @@ class Policy:
         """Whether the job succeeds only when every chief and worker has exited with 0."""
         return self.success_policy == "AllWorkers"
 
+    @property
+    def restores(self) -> bool:
+        """Whether all go back to a backup in memory when replicas differ."""
+        return self.on_divergence == "Restore"
+
 
 def _column(table: type[Any], column: str) -> dict[str, Any]:
     return {each.name: each.metadata[column] for each in fields(table) if column in each.metadata}

@@ -44,4 +44,4 @@ class Incident:
     moves: str = ""  # why the member leaves for a pod on another node (same_member.py)
     suspects: Sequence[tuple[int, int]] = ()  # backups in memory for the members to remove (suspect_copies.py)
     back_to: tuple[int, int] | None = None  # the backup in memory to which the training goes back (agreed_copy.py)
-    back_from: int = 0  # the step that the training has not made yet, in the numbers of the backups
+    back_from: int = 0  # a step that the training has not made yet, as the backups count

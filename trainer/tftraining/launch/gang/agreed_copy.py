@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from tftraining.launch.failure.incident import REPLICAS_DIFFER, Incident
+from tftraining.launch.failure.incident import Incident
 from tftraining.launch.failure_and_restart_messages import goes_back
 from tftraining.launch.gang.announced_stop import (
     LONGEST_WAIT_SECONDS,
@@ -23,7 +23,7 @@ from tftraining.launch.gang.announced_stop import (
 )
 from tftraining.launch.gang.backup_report import first_cause
 from tftraining.launch.gang.membership import Membership
-from tftraining.launch.gang.memory_backups import RESTORE, MemoryBackups, makes_copies
+from tftraining.launch.gang.memory_backups import MemoryBackups, makes_copies
 from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.replica_comparison import ReplicaComparison
 from tftraining.launch.gang.suspect_copies import Copy
@@ -33,7 +33,7 @@ EVERY_SECONDS = 10.0  # between two copies that are set aside
 UNREPORTED_SECONDS = 60.0  # of steps that programs may make behind their last report
 
 Digests = Mapping[Copy, Sequence[str]]
-Attribute = Callable[[str, str, str, float], Incident]  # of a member, the reason, the message and the time
+Attribute = Callable[[str, str, float], Incident]  # of the odd member or "", with a message, at that time
 
 
 class AgreedCopy:
@@ -105,7 +105,7 @@ class AgreedCopy:
         if number != self._number:
             self._begin(number)
         found = self._comparison.difference
-        if found is None or self._membership.policy.on_divergence != RESTORE or self.why_not:
+        if found is None or not self._membership.policy.restores or self.why_not:
             return None
         self._look()
         copy = self.copy
@@ -113,7 +113,7 @@ class AgreedCopy:
             self.why_not = f"the training goes on with them, for {self._why_none() if copy is None else why}"
             return None
         one = next(iter(found.odd)) if len(found.odd) == 1 else ""
-        incident = self._attribute(one or self._membership.chief, REPLICAS_DIFFER, goes_back(found.words, copy[1]), now)
+        incident = self._attribute(one, goes_back(found.words, copy[1]), now)
         # A new pod has no copies: it needs a member that can send it this one.
         senders = [peer for peer in self._membership.copiers if peer.name != one and peer.hello.copy_port is not None]
         is_sent = any(peer.backup is not None and copy in peer.backup.set_aside for peer in senders)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tftraining.launch.config.settings_and_defaults import Policy
 from tftraining.launch.failure.exit import Exit, reason_of
 from tftraining.launch.failure.first_step import failure_key
-from tftraining.launch.failure.incident import GROWN, MEMBER_LOST, RESIZED, TERMINATED, Incident
+from tftraining.launch.failure.incident import GROWN, MEMBER_LOST, REPLICAS_DIFFER, RESIZED, TERMINATED, Incident
 from tftraining.launch.failure.restart_budget import start_limit
 from tftraining.launch.failure.traceback_folding import of_a_lost_peer
 from tftraining.launch.failure_and_restart_messages import describe, exited_early, skipping_input, summarize_names
@@ -121,9 +121,9 @@ class Attribution:
         reason, message = (RESIZED, f"{names} joins") if resized else (GROWN, f"{names} is back")
         return self._make_incident(newcomers[0].name, reason, message, now)
 
-    def attribute(self, name: str, reason: str, message: str, now: float) -> Incident:
-        """An incident of a member which is no failure of its program."""
-        return self._make_incident(name, reason, message, now)
+    def attribute_divergence(self, odd: str, message: str, now: float) -> Incident:
+        """Replicas that differ, and the member that alone is `odd`; "" if none is known to be."""
+        return self._make_incident(odd or self._membership.chief, REPLICAS_DIFFER, message, now)
 
     def attribute_exit(self, peer: Peer, program_exit: Exit, last_incident: Incident | None, now: float) -> Incident:
         """A program's failure: its own incident, or that of the peer that caused it."""

@@ -53,7 +53,12 @@ class Coordinator:
         self._attribution = Attribution(self.membership, self.rounds, wall)
         self._last_tick_at: float | None = None
         self.agreed = AgreedCopy(
-            self.membership, self.verdict, self.outbox, self.backups, self.replicas, self._attribution.attribute
+            self.membership,
+            self.verdict,
+            self.outbox,
+            self.backups,
+            self.replicas,
+            self._attribution.attribute_divergence,
         )
 
     # Frames of the members.
@@ -233,7 +238,7 @@ class Coordinator:
         if self.rounds.is_overdue(now):
             self._check_late_start(allowed)
         self._announced_stop.retry(now)
-        if self.membership.policy.on_divergence == memory_backups.RESTORE:
+        if self.membership.policy.restores:
             self.agreed.update(self.rounds.number, now)
         self._stop_if_announced(now)
 

@@ -33,7 +33,6 @@ from tftraining.launch.gang.verdict import Verdict
 # make copies together (memory_backup/copier.py): whoever changes when they copy renames the field. Was: copies,
 # heldCopies, memoryCopies.
 HELD = "copiesHeld"
-RESTORE = "Restore"  # of spec.restartPolicy.onDivergence
 SKIPPING_SECONDS = 10.0  # after a start; an input that is skipped in less is not told
 LIMIT = 2**52  # of rounds and steps; /status must hold the next one exactly
 
@@ -158,7 +157,7 @@ class MemoryBackups:
         """What each order says beside the copy: whether copies are set aside, and which backups in the storage may have
         the difference of replicas for which the training went back."""
         ledger = self._verdict.ledger
-        found: dict[str, Any] = {"setsAside": True} if self._membership.policy.on_divergence == RESTORE else {}
+        found: dict[str, Any] = {"setsAside": True} if self._membership.policy.restores else {}
         return {**found, "doubted": [ledger.went_back_to, ledger.went_back_from]} if ledger.went_back_to else found
 
     def _host(self, peer: Peer) -> str:

@@ -136,8 +136,9 @@ class RandomNumbers:
         return [float(counter.numpy()) / SAMPLES for _, counter in self._counters]
 
     def begins_elsewhere(self) -> None:
-        """The copy or the backup has the numbers of another member, which may have drawn more of them."""
-        self.begins_anew, self.why = "the step", "it has how far another worker has come, whose batches may be larger"
+        """The copy or the backup says how many numbers another member has drawn, and not how many this one has."""
+        self.begins_anew = "the step"
+        self.why = "the copy or backup has the place of another worker, whose part of a batch may have another size"
 
     def resume(self, offsets: list[list[Any]], *, within: bool = True) -> None:
         """Let operations begin where those of the copy had come to. `within`: inside a `fit`, so the copy has each of
