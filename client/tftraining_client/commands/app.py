@@ -6,11 +6,10 @@ broken pipe and Ctrl-C.
 
 # ruff: noqa: PLC0415, PLR0913, PLR0917  a parameter is an option
 import copy
-import enum
 import math
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -108,69 +107,6 @@ def _tftj(
 Work = Callable[[], int]
 
 
-class Output(enum.StrEnum):
-    """The values of `-o` of a command that prints a table or a tree."""
-
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-    WIDE = "wide"
-
-
-class ObjectOutput(enum.StrEnum):
-    """The values of `-o` of a command that prints one line about a job."""
-
-    JSON = "json"
-    YAML = "yaml"
-    NAME = "name"
-
-
-class NameOutput(enum.StrEnum):
-    """The value of `-o` of `delete`."""
-
-    NAME = "name"
-
-
-class ReportOutput(enum.StrEnum):
-    """The values of `-o` of a command that prints findings."""
-
-    JSON = "json"
-    YAML = "yaml"
-
-
-class PlotOutput(enum.StrEnum):
-    """The values of `-o` of `plot`."""
-
-    PNG = "png"
-    HTML = "html"
-    JSON = "json"
-
-
-class RoleOption(enum.StrEnum):
-    """The values of `--role`."""
-
-    CHIEF = "chief"
-    WORKER = "worker"
-    PS = "ps"
-    EVALUATOR = "evaluator"
-
-
-class GangScheduler(enum.StrEnum):
-    """The values of `--gang-scheduler`."""
-
-    VOLCANO = "volcano"
-    COSCHEDULING = "coscheduling"
-
-
-class ShellOption(enum.StrEnum):
-    """The shells with completion."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-    POWERSHELL = "powershell"
-
-
 def complete_jobs(context: typer.Context, incomplete: str) -> list[str]:
     """The names of the jobs that begin so, for the shell; none if the cluster does not answer."""
     from tftraining_client.commands import completion
@@ -194,9 +130,11 @@ JobName = Annotated[
 Manifest = Annotated[str | None, typer.Argument(metavar="FILE", help="manifest; - for standard input")]
 Filename = Annotated[str | None, typer.Option("--filename", "-f", metavar="FILE", help="the same, as kubectl takes it")]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="the jobs of all namespaces")]
-OutputFormat = Annotated[Output | None, typer.Option("--output", "-o", help="output format")]
-ObjectFormat = Annotated[ObjectOutput | None, typer.Option("--output", "-o", help="output format")]
-ReportFormat = Annotated[ReportOutput | None, typer.Option("--output", "-o", help="output format")]
+OutputFormat = Annotated[
+    Literal["json", "yaml", "name", "wide"] | None, typer.Option("--output", "-o", help="output format")
+]
+ObjectFormat = Annotated[Literal["json", "yaml", "name"] | None, typer.Option("--output", "-o", help="output format")]
+ReportFormat = Annotated[Literal["json", "yaml"] | None, typer.Option("--output", "-o", help="output format")]
 
 
 Settings = Annotated[
@@ -352,7 +290,9 @@ def _logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="follow until the job has ended, over restarts and new pods")
     ] = False,
-    role: Annotated[RoleOption | None, typer.Option("--role", help="only replicas of the role")] = None,
+    role: Annotated[
+        Literal["chief", "worker", "ps", "evaluator"] | None, typer.Option("--role", help="only replicas of the role")
+    ] = None,
     index: Annotated[int | None, typer.Option("--index", min=0, help="only the replica of the index")] = None,
     attempt: Annotated[int | None, typer.Option("--attempt", min=1, help="only pods of the attempt")] = None,
     previous: Annotated[bool, typer.Option("--previous", "-p", help="the previous containers of the pods")] = False,
@@ -372,7 +312,7 @@ def _logs(
         raise UserError("--previous shows containers that have ended: use it without --follow")
     from tftraining_client.commands import logs
 
-    options = {"role": role.value if role else "", "index": index, "attempt": attempt, "tail": tail}
+    options: dict[str, Any] = {"role": role or "", "index": index, "attempt": attempt, "tail": tail}
     options |= {"container": container, "since": None if since is None else whole_seconds(since)}
     return _on_cluster(
         lambda client: logs.print_logs(client, job, follow=follow, timestamps=timestamps, previous=previous, **options),
@@ -408,12 +348,7 @@ def _wait(
 
 @_command("suspend", "Suspend a job: its pods are deleted, its backups stay.")
 @with_cluster
-def _suspend(
-    job: JobName,
-    output: ObjectFormat = None,
-    *,
-    cluster: Cluster,
-) -> Work:
+def _suspend(job: JobName, output: ObjectFormat = None, *, cluster: Cluster) -> Work:
     from tftraining_client.commands import changes
 
     return _on_cluster(lambda client: changes.suspend(client, job, output), cluster)
@@ -421,12 +356,7 @@ def _suspend(
 
 @_command("resume", "Resume a suspended job from its last backup.")
 @with_cluster
-def _resume(
-    job: JobName,
-    output: ObjectFormat = None,
-    *,
-    cluster: Cluster,
-) -> Work:
+def _resume(job: JobName, output: ObjectFormat = None, *, cluster: Cluster) -> Work:
     from tftraining_client.commands import changes
 
     return _on_cluster(lambda client: changes.resume(client, job, output), cluster)
@@ -434,12 +364,7 @@ def _resume(
 
 @_command("restart", "Restart a job in new pods from its last backup, free of charge.")
 @with_cluster
-def _restart(
-    job: JobName,
-    output: ObjectFormat = None,
-    *,
-    cluster: Cluster,
-) -> Work:
+def _restart(job: JobName, output: ObjectFormat = None, *, cluster: Cluster) -> Work:
     from tftraining_client.commands import changes
 
     return _on_cluster(lambda client: changes.restart(client, job, output), cluster)
@@ -474,7 +399,7 @@ def _delete(
         str | None, typer.Option("--filename", "-f", metavar="FILE", help="the jobs of a file; its ConfigMaps stay")
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="wait until the job is gone")] = True,
-    output: Annotated[NameOutput | None, typer.Option("--output", "-o", help="output format")] = None,
+    output: Annotated[Literal["name"] | None, typer.Option("--output", "-o", help="output format")] = None,
     *,
     cluster: Cluster,
 ) -> Work:
@@ -488,12 +413,7 @@ def _delete(
 
 @_command("explain", "Say why a job failed or does not train, and what to try.")
 @with_cluster
-def _explain(
-    job: JobName,
-    output: ReportFormat = None,
-    *,
-    cluster: Cluster,
-) -> Work:
+def _explain(job: JobName, output: ReportFormat = None, *, cluster: Cluster) -> Work:
     from tftraining_client.commands import explain
 
     return _on_cluster(lambda client: explain.explain(client, job, output), cluster)
@@ -518,14 +438,15 @@ def _plot(
         list[str] | None, typer.Option("--metric", "-m", metavar="NAME", help="only this metric; repeatable")
     ] = None,
     output: Annotated[
-        PlotOutput | None, typer.Option("--output", "-o", help="a file in place of the plot in the terminal")
+        Literal["png", "html", "json"] | None,
+        typer.Option("--output", "-o", help="a file in place of the plot in the terminal"),
     ] = None,
     *,
     cluster: Cluster,
 ) -> Work:
     from tftraining_client.commands import plot
 
-    options = metric or [], output.value if output else None, file
+    options = metric or [], output, file
     if plot.is_path(job):
         return lambda: plot.plot_directory(job, *options)
     return _on_cluster(lambda client: plot.plot_job(client, job, *options), cluster)
@@ -616,7 +537,8 @@ def _convert(
         typer.Option("--entrypoint", metavar="COMMAND", help="that of the image, for containers without a command"),
     ] = None,
     gang_scheduler: Annotated[
-        GangScheduler | None, typer.Option("--gang-scheduler", help="the scheduler of PodGroups that the cluster runs")
+        Literal["volcano", "coscheduling"] | None,
+        typer.Option("--gang-scheduler", help="the scheduler of PodGroups that the cluster runs"),
     ] = None,
     storage: Annotated[
         str | None, typer.Option("--storage", metavar="PATH", help="the mount path of the volume for the results")
@@ -640,11 +562,7 @@ def _convert(
 
 @_command("doctor", "Check context, definition, operator and rights, each with the fix.")
 @with_cluster
-def _doctor(
-    output: ReportFormat = None,
-    *,
-    cluster: Cluster,
-) -> Work:
+def _doctor(output: ReportFormat = None, *, cluster: Cluster) -> Work:
     from tftraining_client.commands import doctor
 
     return _on_cluster(lambda client: doctor.examine(client, output), cluster)
@@ -669,10 +587,12 @@ def _dashboard(
 
 
 @_command("completion", "Print the completion script of a shell: source <(tftj completion bash).")
-def _completion(shell: Annotated[ShellOption, typer.Argument(help="the shell")]) -> Work:
+def _completion(
+    shell: Annotated[Literal["bash", "zsh", "fish", "powershell"], typer.Argument(help="the shell")],
+) -> Work:
     from tftraining_client.commands import completion
 
-    return lambda: completion.print_script(shell.value)
+    return lambda: completion.print_script(shell)
 
 
 def only(every: typer.Typer, argv: Sequence[str]) -> typer.Typer:
