@@ -52,7 +52,8 @@ def comparisons(tree: ast.AST) -> Iterator[int]:
     for node in ast.walk(tree):
         parts: list[ast.AST] = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
         parts += node.args if isinstance(node, ast.Call) else []
-        parts += [node.slice] if isinstance(node, ast.Subscript) else []
+        # Literal["worker"] is the type of an option's values, which decides nothing.
+        parts += [node.slice] if isinstance(node, ast.Subscript) and ast.unparse(node.value) != "Literal" else []
         words = [each for part in parts for each in (part.elts if isinstance(part, ast.Tuple | ast.List) else [part])]
         if any(isinstance(each, ast.Constant) and str(each.value).strip("-=") in roles.ROLES for each in words):
             yield node.lineno  # type: ignore[attr-defined]
