@@ -44,7 +44,7 @@ def test_a_program_too_large_for_a_config_map_goes_through_the_storage(
     code = training.job()["spec"]["code"]
     assert code["digest"] == package.digest
     assert (directory / code["storage"]["path"]).read_bytes() == package.data
-    pods = cluster.kube.get("pods", "--namespace", namespace, "--selector", "app.kubernetes.io/name=code-upload")
+    pods = cluster.kube.get("pods", "--namespace", namespace, "--selector", "app.kubernetes.io/name=files")
     assert all(each["metadata"].get("deletionTimestamp") for each in pods["items"])
 
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -161,8 +160,8 @@ def uploading(plane: ControlPlane, namespace: str, words: list[str]) -> "Iterato
         running.communicate()
 
 
-def upload_pods(plane: ControlPlane, namespace: str) -> list[Manifest]:
-    path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Dcode-upload"
+def files_pods(plane: ControlPlane, namespace: str) -> list[Manifest]:
+    path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Dfiles"
     found: list[Manifest] = plane.request("GET", path)["items"]
     return found
 
@@ -176,64 +175,26 @@ def set_status(plane: ControlPlane, pod: Manifest, status: Manifest) -> None:
     plane.request("PATCH", path, {"status": status}, "application/merge-patch+json")
 
 
-def test_an_upload_tells_what_its_pod_waits_for_and_leaves_nothing_when_it_is_interrupted(
+def test_an_upload_that_is_interrupted_leaves_nothing(
     client: Client, control_plane: ControlPlane, namespace: str, large: list[str]
 ) -> None:
     restricted = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
     control_plane.request("PATCH", f"/api/v1/namespaces/{namespace}", restricted, "application/merge-patch+json")
     with uploading(control_plane, namespace, large) as command:
-        (pod,) = wait_until(lambda: upload_pods(control_plane, namespace), "the pod of the upload")
+        wait_until(lambda: files_pods(control_plane, namespace), "the pod of the upload")
         assert command.stderr is not None
         assert "MiB as an archive; --dry-run lists them" in command.stderr.readline()
-        assert "takes the code (1.0 MiB) into the storage of the job" in command.stderr.readline()
-        full = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes available"}
-        set_status(control_plane, pod, {"phase": "Pending", "conditions": [full]})
-        while (told := command.stderr.readline()) != "tftj: the pod of the upload waits: 0/1 nodes available\n":
-            assert told == "tftj: the pod of the upload waits: it starts\n"
-        event = {
-            "metadata": {"generateName": "mount-"},
-            "involvedObject": {"kind": "Pod", "name": pod["metadata"]["name"], "namespace": namespace},
-            "type": "Warning",
-            "reason": "FailedAttachVolume",
-            "message": "Multi-Attach error for volume pvc-1",
-        }
-        control_plane.request("POST", f"/api/v1/namespaces/{namespace}/events", event)
-        assert command.stderr.readline() == "tftj: the pod of the upload waits: Multi-Attach error for volume pvc-1\n"
+        assert command.stderr.readline() == "tftj: the code (1.0 MiB) is copied into the storage of the job\n"
         command.send_signal(signal.SIGINT)
         _, told = command.communicate(timeout=60)
         assert (command.returncode, "Traceback" in told) == (130, False), told
-    assert upload_pods(control_plane, namespace) == [] and client.list() == []
-
-
-def test_an_upload_whose_pod_cannot_start_ends_and_removes_one_that_was_left(
-    client: Client, control_plane: ControlPlane, namespace: str, large: list[str]
-) -> None:
-    with uploading(control_plane, namespace, large) as command:
-        (left,) = wait_until(lambda: upload_pods(control_plane, namespace), "the pod of the upload")
-        command.kill()
-    set_status(control_plane, left, {"phase": "Failed", "reason": "DeadlineExceeded"})
-    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i": not found'}
-    state = {"name": "code-upload", "state": {"waiting": waiting}, "image": "i", "imageID": "", "ready": False}
-    with uploading(control_plane, namespace, large) as command:
-        (pod,) = wait_until(
-            lambda: [each for each in upload_pods(control_plane, namespace) if name_of(each) != name_of(left)],
-            "another pod in place of the one that was left",
-        )
-        set_status(control_plane, pod, {"phase": "Pending", "containerStatuses": [{**state, "restartCount": 0}]})
-        _, told = command.communicate(timeout=60)
-    assert command.returncode == 2, told
-    assert told.splitlines()[-1] == (
-        'tftj: the pod of the upload cannot start: ImagePullBackOff: Back-off pulling image "i": not found'
-    )
-    assert upload_pods(control_plane, namespace) == [] and client.list() == []
+    assert files_pods(control_plane, namespace) == [] and client.list() == []
 
 
 def test_a_large_program_without_storage_or_rights_and_as_a_dry_run(
     client: Client, control_plane: ControlPlane, namespace: str, large: list[str], manifest: Path, tmp_path: Path
 ) -> None:
     program = large[-1]
-    made = client.submit(manifest, dry_run=True).created
-    assert abs(datetime.now(UTC) - made) < timedelta(minutes=1), "it tells an upload which pods are old"
     checked = tftj(control_plane.kubeconfig, *large, "-n", namespace, "--dry-run", "-o", "yaml")
     (job,) = yaml.safe_load_all(checked.stdout)
     path = job["spec"]["code"]["storage"]["path"]
@@ -256,7 +217,7 @@ def test_a_large_program_without_storage_or_rights_and_as_a_dry_run(
         UserError, match=r"a larger one goes into a volume .* \(spec\.storage\), which the job does not"
     ):
         client.submit(manifest, code=program)
-    assert upload_pods(control_plane, namespace) == [] and client.list() == []
+    assert files_pods(control_plane, namespace) == [] and client.list() == []
 
 
 def test_what_cannot_be_submitted_leaves_nothing_behind(

@@ -2,25 +2,19 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.control_plane.test_client import tftj
-from tests.control_plane.test_code import name_of, set_status, uploading
+from tests.control_plane.test_code import files_pods, name_of, set_status, uploading
 from tests.control_plane.test_tftj_verbs import create_job
 from tests.support.client.verbs import JOB
 from tests.support.control_plane.apiserver import ControlPlane
 from tests.support.control_plane.jobs import wait_until
-from tftraining_api.model.spec import Manifest
 
 RESTRICTED = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
 RUNNING = {"phase": "Running"}
-
-
-def pods(plane: ControlPlane, namespace: str) -> list[Manifest]:
-    path = f"/api/v1/namespaces/{namespace}/pods?labelSelector=app.kubernetes.io%2Fname%3Dfiles"
-    found: list[Manifest] = plane.request("GET", path)["items"]
-    return found
 
 
 def create_claim(plane: ControlPlane, namespace: str, mode: str) -> None:
@@ -54,7 +48,7 @@ def test_the_pod_goes_to_the_node_of_its_claim_and_with_its_command(
     create_user(control_plane, job)
     control_plane.request("PATCH", f"/api/v1/namespaces/{job}", RESTRICTED, "application/merge-patch+json")
     with uploading(control_plane, job, ["cp", f"{JOB}:models/final.keras", str(tmp_path)]) as command:
-        (pod,) = wait_until(lambda: pods(control_plane, job), "the pod of the copy")
+        (pod,) = wait_until(lambda: files_pods(control_plane, job), "the pod of the copy")
         (term,) = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
             "nodeSelectorTerms"
         ]
@@ -65,32 +59,54 @@ def test_the_pod_goes_to_the_node_of_its_claim_and_with_its_command(
         assert command.stderr is not None
         while (told := command.stderr.readline()) != "tftj: the pod of the copy waits: 0/1 nodes available\n":
             assert told == "tftj: the pod of the copy waits: it starts\n"
+        event = {
+            "metadata": {"generateName": "mount-"},
+            "involvedObject": {"kind": "Pod", "name": pod["metadata"]["name"], "namespace": job},
+            "type": "Warning",
+            "reason": "FailedAttachVolume",
+            "message": "Multi-Attach error for volume pvc-1",
+        }
+        control_plane.request("POST", f"/api/v1/namespaces/{job}/events", event)
+        assert command.stderr.readline() == "tftj: the pod of the copy waits: Multi-Attach error for volume pvc-1\n"
         command.send_signal(signal.SIGINT)
         _, told = command.communicate(timeout=60)
         assert (command.returncode, "Traceback" in told) == (130, False), told
-    assert pods(control_plane, job) == [] and list(tmp_path.iterdir()) == []
+    assert files_pods(control_plane, job) == [] and list(tmp_path.iterdir()) == []
 
 
-def test_a_pod_that_ends_and_one_that_was_left(control_plane: ControlPlane, job: str) -> None:
+@pytest.mark.parametrize(
+    ("phase", "state", "told"),
+    [
+        (
+            "Failed",
+            {"terminated": {"exitCode": 127, "reason": "StartError", "message": "python3: not found"}},
+            "has ended: exit code 127: python3: not found; the image needs Python 3.9 or later; what has arrived is "
+            "kept, and the same command goes on",
+        ),
+        (
+            "Pending",
+            {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "i": not found'}},
+            'cannot start: ImagePullBackOff: Back-off pulling image "i": not found',
+        ),
+    ],
+)
+def test_a_pod_that_ends_or_cannot_start_and_one_that_was_left(
+    control_plane: ControlPlane, job: str, phase: str, state: dict[str, Any], told: str
+) -> None:
     with uploading(control_plane, job, ["ls", JOB]) as command:
-        (left,) = wait_until(lambda: pods(control_plane, job), "the pod of the list")
+        (left,) = wait_until(lambda: files_pods(control_plane, job), "the pod of the list")
         command.kill()
-    ended = {"exitCode": 127, "reason": "StartError", "message": "python3: not found"}
-    state = {"name": "files", "state": {"terminated": ended}, "image": "i", "imageID": "", "ready": False}
-    failed = {"phase": "Failed", "containerStatuses": [{**state, "restartCount": 0}]}
-    set_status(control_plane, left, failed)
+    set_status(control_plane, left, {"phase": "Failed", "reason": "DeadlineExceeded"})
+    container = {"name": "files", "state": state, "image": "i", "imageID": "", "ready": False, "restartCount": 0}
     with uploading(control_plane, job, ["ls", JOB]) as command:
         (pod,) = wait_until(
-            lambda: [each for each in pods(control_plane, job) if name_of(each) != name_of(left)],
+            lambda: [each for each in files_pods(control_plane, job) if name_of(each) != name_of(left)],
             "another pod in place of the one that was left",
         )
-        set_status(control_plane, pod, failed)
-        _, told = command.communicate(timeout=60)
-    assert command.returncode == 2 and told.endswith(
-        "tftj: the pod of the copy has ended: exit code 127: python3: not found; the image needs Python 3.9 or later; "
-        "what has arrived is kept, and the same command goes on\n"
-    ), told
-    assert pods(control_plane, job) == []
+        set_status(control_plane, pod, {"phase": phase, "containerStatuses": [container]})
+        _, said = command.communicate(timeout=60)
+    assert (command.returncode, said.splitlines()[-1]) == (2, f"tftj: the pod of the copy {told}")
+    assert files_pods(control_plane, job) == []
 
 
 def test_what_cannot_be_copied_is_one_line(control_plane: ControlPlane, job: str, tmp_path: Path) -> None:
@@ -110,4 +126,4 @@ def test_what_cannot_be_copied_is_one_line(control_plane: ControlPlane, job: str
     control_plane.request("DELETE", f"{path}/pods/user?gracePeriodSeconds=0")
     control_plane.request("POST", f"{path}/limitranges", {"metadata": {"name": "large"}, "spec": limits})
     assert "minimum memory usage per Container is 1Gi" in says("ls", JOB)
-    assert pods(control_plane, job) == []
+    assert files_pods(control_plane, job) == []

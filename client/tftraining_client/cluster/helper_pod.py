@@ -181,8 +181,7 @@ async def until_running(
     events: Watch,
     what: str,
     notify: Callable[[str], None],
-    seconds: float,
-    quiet: float = 0.0,
+    quiet: float,
 ) -> None:
     """Wait until the state of the pod is "", and tell what it waits for: by its status, and by the warnings about it,
     each `quiet` seconds later. UserError with the last of these when the time is over."""
@@ -195,13 +194,13 @@ async def until_running(
 
     warnings = asyncio.create_task(_tell_warnings(events, tell))
     try:
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(START_SECONDS):
             async for state in pods:
                 if not state:
                     return
                 tell(state)
     except TimeoutError:
-        raise UserError(f"the pod of {what} does not run after {seconds:.0f} s: {told[-1]}") from None
+        raise UserError(f"the pod of {what} does not run after {START_SECONDS:.0f} s: {told[-1]}") from None
     finally:
         for each in later:
             each.cancel()

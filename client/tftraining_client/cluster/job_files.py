@@ -1,5 +1,5 @@
-"""The files in the storage of a job, for `tftj cp` and `tftj ls`: a pod of its own with the volume serves them, through
-a port-forward (tftraining_client/files/serve.py, which has the protocol).
+"""The files in the storage of a job, for `tftj cp`, `tftj ls` and `tftj submit --code`: a pod of its own with the
+volume serves them, through a port-forward (tftraining_client/files/serve.py, which has the protocol).
 
 A connection that ends is made anew, and the file goes on where it was.
 """
@@ -18,12 +18,11 @@ from typing import Any, BinaryIO, TypeVar
 import aiohttp
 
 from tftraining_api.kube.api import Api, ApiError
-from tftraining_api.manifests.code_upload_pod import FILES_NAME, files_pod
+from tftraining_api.manifests.files_pod import NAME, files_pod
 from tftraining_api.manifests.storage import job_directory
 from tftraining_api.model.job import parse_job
 from tftraining_api.model.spec import Manifest
 from tftraining_client.cluster.helper_pod import (
-    START_SECONDS,
     STORAGE_REMEDIES,
     container_state,
     delete_left,
@@ -60,6 +59,7 @@ LONGEST = 8 << 20  # bytes of a message
 STRANGE = f"the pod of {WHAT} does not answer as its program does"
 Progress = Callable[[int, int], None]
 At = Callable[[int], None]
+Read = Callable[[str], BinaryIO]
 T = TypeVar("T")
 
 
@@ -220,11 +220,21 @@ class JobFiles:
 
         return await self._lasting(work)
 
-    async def upload(self, plan: Plan, progress: Progress) -> None:
-        """Copy from this machine. UserError."""
+    async def prepare_archive(self, path: str, older: float | None = None) -> None:
+        """Make the directory of a program's archive. UserError for a link in its place. Archives of the job that are
+        so many seconds old are removed."""
+
+        async def work(peer: _Peer) -> None:
+            await peer.send(request="archive", path=path, older=older)
+            await peer.receive()
+
+        await self._lasting(work)
+
+    async def upload(self, plan: Plan, progress: Progress, read: Read = source_file) -> None:
+        """Copy from this machine, what `read` opens. UserError."""
         for names in batches(plan.directories):
             await self._lasting(partial(self._put, directories=names))
-        await self._in_batches(plan, progress, self._put)
+        await self._in_batches(plan, progress, partial(self._put, read=read))
 
     async def download(self, plan: Plan, progress: Progress) -> None:
         """Copy to this machine. UserError."""
@@ -250,7 +260,12 @@ class JobFiles:
             self._done += sum(each.size for each in files)
 
     async def _put(
-        self, peer: _Peer, files: Sequence[Source] = (), at: At = lambda _: None, directories: Sequence[str] = ()
+        self,
+        peer: _Peer,
+        files: Sequence[Source] = (),
+        at: At = lambda _: None,
+        directories: Sequence[str] = (),
+        read: Read = source_file,
     ) -> None:
         named = [(each.target, each.size) for each in files]
         await peer.send(request="put", directories=directories, files=named)
@@ -259,7 +274,7 @@ class JobFiles:
             offers = [(int(size), str(digest)) for size, digest in answer["offers"]]
             if len(offers) != len(files):
                 raise ValueError
-        sending = asyncio.create_task(self._send_files(peer, files, offers, at))
+        sending = asyncio.create_task(self._send_files(peer, files, offers, at, read))
         answering = asyncio.create_task(peer.receive())
         try:
             # An error in the pod, such as a full volume, comes while the files are sent.
@@ -273,14 +288,14 @@ class JobFiles:
             await asyncio.gather(sending, answering, return_exceptions=True)
 
     async def _send_files(
-        self, peer: _Peer, files: Sequence[Source], offers: Sequence[tuple[int, str]], at: At
+        self, peer: _Peer, files: Sequence[Source], offers: Sequence[tuple[int, str]], at: At, read: Read
     ) -> None:
         """An end of the connection is told by the reader of the answers."""
         base = 0
         try:
             for source, offer in zip(files, offers, strict=True):
                 try:
-                    file = source_file(source.source)
+                    file = read(source.source)
                 except (OSError, ValueError) as error:
                     self._leave_out(source, str(error))
                     await peer.send(lost=True)
@@ -411,7 +426,7 @@ async def job_files(
         collection = core_path(job.namespace, "pods")
         pods, events = watches(collection, name)
         async with aclosing(states(pods, WHAT, pod_state)) as running:
-            await until_running(running, events, WHAT, notify, START_SECONDS, QUIET_SECONDS)
+            await until_running(running, events, WHAT, notify, QUIET_SECONDS)
             failed = asyncio.ensure_future(until_ended(running))
             try:
                 yield JobFiles(api, object_path(collection, name), directory, storage.mount_path, notify, failed)
@@ -422,9 +437,9 @@ async def job_files(
 
 def pod_state(pod: Manifest) -> str:
     """What the pod waits for; "" if its program runs; UserError if it has ended."""
-    if how := ended(pod, FILES_NAME):
+    if how := ended(pod, NAME):
         hint = "; the image needs Python 3.9 or later" if how.startswith(("exit code 1:", "exit code 12")) else ""
         raise UserError(f"the pod of {WHAT} has ended: {how}{hint}; {GOES_ON}")
-    if "running" in (container_state(pod, FILES_NAME).get("state") or {}):
+    if "running" in (container_state(pod, NAME).get("state") or {}):
         return ""
-    return waits_for(pod, FILES_NAME, WHAT) or "it starts"
+    return waits_for(pod, NAME, WHAT) or "it starts"

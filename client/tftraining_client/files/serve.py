@@ -1,5 +1,5 @@
-"""Serves the files of a mounted storage to `tftj cp` and `tftj ls`. A copy runs in a pod, in the job's image, on Python
-3.9 or later. The client imports what both sides need, also on Windows.
+"""Serves the files of a mounted storage to `tftj cp`, `tftj ls` and `tftj submit --code`. A copy runs in a pod, in the
+job's image, on Python 3.9 or later. The client imports what both sides need, also on Windows.
 
 It listens on the pod's loopback, and serves one connection at a time: a new one ends the one before, whose other end is
 gone. A message is a line of JSON; its field `bytes` says how many bytes follow the line. Requests are:
@@ -7,7 +7,8 @@ gone. A message is a line of JSON; its field `bytes` says how many bytes follow 
 * `list` {path, depth}: an `entry` for the path and for what is below, and `end`;
 * `put` {files: [path, size], directories}: `offers` of the receiver, one a file; then, of the sender, the
   messages of `pieces` for each file, and `end` from both;
-* `get` {files: [path, offer]}: the messages of `pieces` for each file, and `end`.
+* `get` {files: [path, offer]}: the messages of `pieces` for each file, and `end`;
+* `archive` {path, older}: prepares the place of a program's archive, removes what is older there, and `end`.
 
 A receiver keeps what has arrived of a file beside its place (`Part`), and offers that to the next sender by size and
 digest: what agrees is not sent again. A file gets its name only when its digest is right. `error` ends a connection.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -138,6 +140,11 @@ class Part:
             self._file.close()
 
 
+def is_part(name: str) -> bool:
+    """Whether a file of this name is a part."""
+    return name.startswith(PART[0]) and name.endswith(PART[1])
+
+
 def opened(path: Path, flags: int) -> BinaryIO:
     """A regular file, unbuffered. OSError, or ValueError for another kind."""
     file = os.fdopen(os.open(path, flags | FLAGS, 0o666), "r+b" if flags & os.O_RDWR else "rb", 0)
@@ -189,13 +196,15 @@ def digested(file: BinaryIO, size: int, tick: Tick) -> Any:
 def pieces(file: BinaryIO, offer: tuple[int, str], tick: Tick) -> Iterator[tuple[Message, bytes]]:
     """The messages that bring a file: its size and mode with the offset of the first byte, the bytes, and the digest of
     the whole. `lost` in place of the digest if the file has become shorter meanwhile; what it has grown is not sent."""
-    found, (start, digest) = os.fstat(file.fileno()), offer
-    told = digested(file, start, tick) if 0 < start <= found.st_size else None
+    mode, size = 0 if isinstance(file, io.BytesIO) else os.fstat(file.fileno()).st_mode, file.seek(0, os.SEEK_END)
+    start, digest = offer
+    file.seek(0)
+    told = digested(file, start, tick) if 0 < start <= size else None
     if told is None or told.hexdigest() != digest:
         start, told = 0, hashlib.sha256()
     file.seek(start)
-    yield {"offset": start, "size": found.st_size, "executable": bool(found.st_mode & stat.S_IXUSR)}, b""
-    left = found.st_size - start
+    yield {"offset": start, "size": size, "executable": bool(mode & stat.S_IXUSR)}, b""
+    left = size - start
     while left:
         if not (chunk := file.read(min(left, CHUNK))):
             yield {"lost": "it has become shorter"}, b""
@@ -224,7 +233,7 @@ def walk(top: Path, depth: int | None = None, root: Path | None = None) -> Itera
                 kind = UNREADABLE
         yield relative, kind, found.st_size if found and kind == FILE else 0, int(found.st_mtime) if found else 0
         for name in names:
-            if depth is not None or not (name.startswith(PART[0]) and name.endswith(PART[1])):
+            if depth is not None or not is_part(name):
                 below = f"{relative}/{name}" if relative else name
                 stack.append((path / name, below, level + 1, (*above, here)))
 
@@ -376,7 +385,41 @@ def take(part: Part, peer: Peer) -> None:
         part.close()
 
 
-REQUESTS = {"list": list_files, "get": get_files, "put": put_files}
+def prepare_archive(peer: Peer, root: Path, request: Message) -> None:
+    """Answer `archive`. No link in the place of the directory is followed: another user of the storage may have made
+    it. The archive itself is touched, so that it is not old."""
+    path = Path(request["path"])
+    parent = confined(path.parent.parent, root) / path.parent.name
+    parent.mkdir(parents=True, exist_ok=True)
+    try:
+        directory = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        raise ValueError(f"{parent} is a link, which is not followed: remove it") from error
+    try:
+        # There may be no archive yet, and another user of an earlier submission may own it.
+        with suppress(OSError):
+            os.utime(path.name, dir_fd=directory, follow_symlinks=False)
+        if request["older"] is not None:
+            remove_older(directory, path.name, time.time() - request["older"])
+    finally:
+        os.close(directory)
+    peer.send(end=True)
+
+
+def remove_older(directory: int, archive: str, before: float) -> None:
+    """Remove the earlier archives of the job, which are those with its name, and parts that were left."""
+    prefix = archive.partition(".")[0] + "."
+    with os.scandir(directory) as found:
+        names = [each.name for each in found if each.name.startswith(prefix) or is_part(each.name)]
+    for name in names:
+        with suppress(OSError):
+            if name != archive and os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime < before:
+                os.unlink(name, dir_fd=directory)
+
+
+REQUESTS = {"list": list_files, "get": get_files, "put": put_files, "archive": prepare_archive}
 
 
 def serve(connection: socket.socket, root: Path) -> None:

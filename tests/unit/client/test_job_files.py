@@ -8,8 +8,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,18 @@ from aiohttp import web
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 
+from tests.support.client.cluster_objects import NOW, a_job
 from tests.support.ports import free_ports
-from tests.unit.client.test_code_upload import PATIENCE, POD, Kubelet
 from tests.unit.launch.test_imports import newer_than_3_9
 from tftraining_api.kube.api import Api
+from tftraining_api.manifests.files_pod import files_pod
+from tftraining_api.model.job import parse_job
 from tftraining_client.cluster import job_files
+from tftraining_client.cluster.code_upload import put_archive
+from tftraining_client.cluster.helper_pod import is_left
 from tftraining_client.cluster.job_files import SCRIPT, JobFiles
+from tftraining_client.cluster.port_forward import PROTOCOL
+from tftraining_client.code import LIMIT, pack_files, with_upload
 from tftraining_client.commands.files import copy, list_files
 from tftraining_client.commands.progress import shown
 from tftraining_client.errors import UserError
@@ -32,17 +40,22 @@ from tftraining_client.files.names import Entry, Plan, plan
 from tftraining_client.files.serve import walk
 
 NOISE = os.urandom(3 << 20)
+POD = "/api/v1/namespaces/ns/pods/files"
+PATIENCE = 20
+CODE = pack_files({"noise.bin": os.urandom(LIMIT)})
+NODES: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+STORAGE: dict[str, Any] = {"volume": {"persistentVolumeClaim": {"claimName": "training"}}}
 
 
-class Cutting(Kubelet):
-    """Ends connections after so many bytes from the pod, in their order; `carried` are the bytes of each, each way."""
+class Kubelet:
+    """Forwards WebSockets to the program, and ends connections after so many bytes from the pod, in their order;
+    `carried` are the bytes of each, each way."""
 
     def __init__(self, port: int, *cuts: int) -> None:
-        super().__init__(port)
-        self.left, self.carried = list(cuts), list[list[int]]()
+        self.port, self.left, self.carried = port, list(cuts), list[list[int]]()
 
     async def forward(self, request: web.Request) -> web.StreamResponse:
-        client = web.WebSocketResponse(protocols=("v4.channel.k8s.io",))
+        client = web.WebSocketResponse(protocols=(PROTOCOL,))
         await client.prepare(request)
         for channel in (0, 1):
             await client.send_bytes(bytes([channel]) + self.port.to_bytes(2, "little"))
@@ -81,13 +94,13 @@ def started(command: list[str]) -> "subprocess.Popen[str]":
 @asynccontextmanager
 async def serving(
     mount: Path, *cuts: int, kibibytes: str = "unlimited", script: str = SCRIPT
-) -> AsyncIterator[tuple[JobFiles, Cutting]]:
+) -> AsyncIterator[tuple[JobFiles, Kubelet]]:
     """The files of a job below `mount`/digits, by the program of the pod, which may write files of so many KiB."""
     (port,) = free_ports(1)
     script = script.replace(f"PORT = {serve.PORT}", f"PORT = {port}")
     limited = ["bash", "-c", f'ulimit -f {kibibytes}; exec "$@"', "bash", sys.executable, "-c", script, str(mount)]
     program = started(limited)
-    app, kubelet = web.Application(), Cutting(port, *cuts)
+    app, kubelet = web.Application(), Kubelet(port, *cuts)
     app.router.add_get(f"{POD}/portforward", kubelet.forward)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
@@ -277,6 +290,120 @@ async def test_links_inside_are_followed_and_none_leads_out(mount: Path, tmp_pat
         with pytest.raises(UserError, match="a link leads out of the volume"):
             await files.upload(of_directory(top / "data/a", top / "out/new"), lambda *_: None)
     assert {each.name for each in secret.iterdir()} == {"key"}
+
+
+def archive_of(mount: Path) -> Path:
+    """The place of the archive of the program."""
+    return mount / str(with_upload(job_with_storage(), CODE)["spec"]["code"]["storage"]["path"])
+
+
+async def test_an_archive_is_stored_once_and_earlier_ones_of_the_job_go(mount: Path) -> None:
+    path = archive_of(mount)
+    path.parent.mkdir()
+    old = [path.with_name(name) for name in ("digits.a.tar.gz", "digits.a.tar.gz.host.part", ".tftj-a.part")]
+    other, victim = path.with_name("digits2.c"), mount / "victim"
+    for each in (*old, other, victim):
+        each.touch()
+    path.with_name("digits.link").symlink_to(victim)
+    for each in path.parent.iterdir():
+        os.utime(each, (1, 1), follow_symlinks=False)
+    for name in ("digits.b", ".tftj-b.part"):
+        path.with_name(name).touch()
+    path.symlink_to(victim)
+    sent: list[tuple[int, int]] = []
+    async with serving(mount, 1 << 40, 500 << 10) as (files, kubelet):
+        await put_archive(files, str(path), CODE, lambda *bytes_: sent.append(bytes_))
+        assert path.read_bytes() == CODE.data and path.lstat().st_mode & 0o777 == 0o644 and not path.is_symlink()
+        assert sent[-1] == (len(CODE.data), len(CODE.data)) and len(sent) > 5 and len(kubelet.carried) == 4
+        assert {each.name for each in path.parent.iterdir()} == {path.name, "digits.b", ".tftj-b.part", "digits2.c"}
+        assert victim.read_bytes() == b"", "a link is removed, not what it names"
+
+        os.utime(path, (1, 1))
+        await put_archive(files, str(path), CODE, lambda *_: None)
+        assert time.time() - path.stat().st_mtime < 60, "an archive in use is no old one"
+        assert sum(sum(each) for each in kubelet.carried[-3:]) < 10_000, "the same bytes again"
+        await files.prepare_archive(str(path), -60)
+        assert {each.name for each in path.parent.iterdir()} == {path.name, "digits2.c"}, "all are old but the archive"
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("link", r"code is a link, which is not followed: remove it"),
+        ("file", r"storage of the job: File exists: .*code"),
+    ],
+)
+async def test_the_place_of_the_archives_is_a_directory(mount: Path, kind: str, told: str) -> None:
+    path, elsewhere = archive_of(mount), mount / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "digits.a").touch()
+    os.utime(elsewhere / "digits.a", (1, 1))
+    path.parent.symlink_to(elsewhere) if kind == "link" else path.parent.touch()
+    async with serving(mount) as (files, _):
+        with pytest.raises(UserError, match=told):
+            await put_archive(files, str(path), CODE, lambda *_: None)
+    assert [each.name for each in elsewhere.iterdir()] == ["digits.a"]
+
+
+@pytest.mark.parametrize("error", [ValueError("no room for the bar"), BrokenPipeError("the terminal is gone")])
+async def test_an_error_of_the_progress_function_ends_the_copy(mount: Path, error: Exception) -> None:
+    def progress(sent: int, size: int) -> None:
+        raise error
+
+    async with serving(mount) as (files, _):
+        with pytest.raises(type(error), match=str(error)):
+            await put_archive(files, str(archive_of(mount)), CODE, progress)
+
+
+async def test_a_pod_that_never_answers_is_told(mount: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_files, "ANSWER_SECONDS", 0.5)
+    async with serving(mount, script="") as (files, _):
+        with pytest.raises(UserError, match=r"the pod of the copy does not answer for 0 s: the connection .* ended"):
+            await files.list(str(mount), None)
+
+
+def job_with_storage(**storage: Any) -> dict[str, Any]:
+    container = {"name": "tensorflow", "image": "mine:1", "command": ["python3.12", "train.py"]}
+    spec = {"template": {"spec": {"containers": [container], "affinity": {"nodeAffinity": NODES, "podAffinity": {}}}}}
+    spec |= {"replicaSpecs": {"worker": {}}, "storage": {**STORAGE, **storage}}
+    return {**a_job().raw, "spec": spec}
+
+
+def test_the_pod_has_the_image_user_and_place_of_the_training() -> None:
+    job = parse_job(job_with_storage(mountPath="/data"))
+    assert job.spec is not None and job.spec.storage is not None
+    pod = files_pod("digits", job.spec, job.spec.storage, "pass")["spec"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["python3.12", "-c", "pass", "/data"] and container["image"] == "mine:1"
+    assert pod["affinity"] == {"nodeAffinity": NODES} and pod["automountServiceAccountToken"] is False
+    assert pod["volumes"] == [{"name": "tftraining-storage", **STORAGE["volume"]}]
+    assert pod["activeDeadlineSeconds"] == 24 * 3600
+
+
+@pytest.mark.parametrize(
+    ("volume", "words"), [(None, "which the job does not have"), ({"emptyDir": {}}, "which each pod has for itself")]
+)
+def test_a_large_program_needs_a_shared_volume(volume: Any, words: str) -> None:
+    raw = job_with_storage()
+    raw["spec"]["storage"] = {"volume": volume} if volume else None
+    with pytest.raises(UserError, match=rf"0\.9 MiB.*at most 900 KiB.*{words}; .*noise\.bin.*--git URL@SHA.*an image"):
+        with_upload(raw, CODE)
+
+
+@pytest.mark.parametrize(
+    ("phase", "minutes", "left"),
+    [
+        ("Failed", 0, True),
+        ("Succeeded", 0, True),
+        ("Pending", 14, False),
+        ("Pending", 16, True),
+        ("Running", 50, False),
+    ],
+)
+def test_a_pod_for_which_no_command_waits_any_more_is_left(phase: str, minutes: int, left: bool) -> None:
+    created = NOW - timedelta(minutes=minutes)
+    pod = {"metadata": {"creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ")}, "status": {"phase": phase}}
+    assert is_left(pod, NOW) == left
 
 
 async def test_two_that_write_one_file_do_not_mix_it(mount: Path) -> None:
