@@ -1,55 +1,77 @@
-"""Whether the slow member of a synchronous training can be told from what each member measures of itself.
+"""Whether the launchers name the slow member of a synchronous training, and nobody where none is slow.
 
-An experiment. `python -m benchmarks.slow_member --members 2 --windows 40` trains with MultiWorkerMirroredStrategy, and
-slows one member in 40 of 80 windows of steps, so that its steps take about 1.5 times as long: it is stopped for a part
-of the time (SIGSTOP), gets a quota of CPU time, waits for its input, or is reached through a slow network (a proxy that
-delays each packet). All members make equally many steps a second, so each measures, a step: the time between its last
-gradient and the end of the all-reduce (it waits), the time until its input is there, and its CPU time
-(slow_member_worker.py). A member's own time is the step without the wait. A member is called slow where its own time is
-LIMIT times the median of the others'. The last line is JSON.
+`python -m benchmarks.slow_member --members 2 --windows 40` trains under real launchers with
+MultiWorkerMirroredStrategy. In 40 of 80 windows one member is slowed, so that its steps take about 1.5 times as long:
+it is stopped for a part of the time (SIGSTOP), gets a quota of CPU time, or waits for its input. A window with a fault
+lasts until the chief's launcher names a member, at most PATIENCE seconds; the next one begins when it names none. A
+calm one lasts CALM seconds. `--overhead` measures what a step pays for the search. The last line is JSON.
 """
 
 import argparse
+import functools
 import json
 import os
 import random
-import select
 import signal
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from tests.support.ports import free_ports
+from tests.support.launchers.gang import LocalGang
 
-LIMIT = 1.25
 FACTOR = 1.5
 PERIOD = 0.02  # seconds of a stop and a run
-DELAY = 0.01  # seconds that the proxy holds each packet
+CALM, PATIENCE, START = 16.0, 40.0, 180.0
+METRICS = 8
 QUOTAS = Path("/sys/fs/cgroup/cpu")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Member:
+    """One program of the gang, as the faults see it: what it used while nothing disturbed it."""
+
+    def __init__(self, gang: LocalGang, name: str) -> None:
+        self.pause = gang.place / f"pause-{name}"
+        self.members = len(gang.names)
+        self.pid = int(gang.status(name)["pid"])
+        self.cores = self.step = 0.0
+
+    def measure(self, gang: LocalGang, seconds: float) -> None:
+        """Note the share of a core that it uses, and the seconds of a step."""
+        before, began = (self._cpu(), self._steps(gang)), time.monotonic()
+        time.sleep(seconds)
+        passed = time.monotonic() - began
+        self.cores = (self._cpu() - before[0]) / passed
+        self.step = passed / max(1, self._steps(gang) - before[1])
+
+    def _cpu(self) -> float:
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS
+
+    def _steps(self, gang: LocalGang) -> int:
+        return int(gang.status()["progress"]["totalSteps"])
 
 
 # --- faults
 
 
 @contextmanager
-def stopped(member: "Member", seconds: float) -> Iterator[None]:
+def stopped(member: Member) -> Iterator[None]:
     """The member stands still for a part of the time."""
     over = threading.Event()
 
     def run() -> None:
         part = PERIOD * (1 - 1 / FACTOR)
         while not over.is_set():
-            member.process.send_signal(signal.SIGSTOP)
+            os.kill(member.pid, signal.SIGSTOP)
             time.sleep(part)
-            member.process.send_signal(signal.SIGCONT)
+            os.kill(member.pid, signal.SIGCONT)
             over.wait(PERIOD - part)
 
     thread = threading.Thread(target=run)
@@ -62,187 +84,145 @@ def stopped(member: "Member", seconds: float) -> Iterator[None]:
 
 
 @contextmanager
-def quota(member: "Member", seconds: float) -> Iterator[None]:
-    """The member has less of a core than it used: `seconds` of CPU time a second, divided by FACTOR."""
-    group = QUOTAS / f"tftraining-slow-{member.process.pid}"
+def quota(member: Member) -> Iterator[None]:
+    """The member has less of a core than it used, divided by FACTOR."""
+    group = QUOTAS / f"tftraining-slow-{member.pid}"
     group.mkdir()
     try:
         (group / "cpu.cfs_period_us").write_text("20000")
-        (group / "cpu.cfs_quota_us").write_text(str(int(20000 * seconds / FACTOR)))
-        (group / "cgroup.procs").write_text(str(member.process.pid))
+        (group / "cpu.cfs_quota_us").write_text(str(max(1000, int(20000 * member.cores / FACTOR))))
+        (group / "cgroup.procs").write_text(str(member.pid))
         yield
     finally:
-        (QUOTAS / "cgroup.procs").write_text(str(member.process.pid))
+        (QUOTAS / "cgroup.procs").write_text(str(member.pid))
         group.rmdir()
 
 
 @contextmanager
-def slow_input(member: "Member", seconds: float) -> Iterator[None]:
+def slow_input(member: Member) -> Iterator[None]:
     """The member's part of each batch takes FACTOR times its step; a batch has a part for each member."""
-    member.pause.write_text(str(member.calm["step"] * FACTOR * member.members))
+    member.pause.write_text(str(member.step * FACTOR * member.members))
     try:
         yield
     finally:
-        member.pause.write_text("0")
+        member.pause.unlink()
 
 
-@contextmanager
-def slow_network(member: "Member", seconds: float) -> Iterator[None]:
-    """What the others send to the member arrives DELAY later."""
-    member.proxy.delay = DELAY
-    try:
-        yield
-    finally:
-        member.proxy.delay = 0.0
+FAULTS = {"stopped": stopped, "quota": quota, "input": slow_input}
+CAUSES = {"stopped": "Computes", "quota": "Computes", "input": "WaitsForInput"}
 
 
-FAULTS = {"stopped": stopped, "quota": quota, "input": slow_input, "network": slow_network}
+# --- the windows
 
 
-class Proxy:
-    """Forwards connections of 127.0.0.1 from one port to another, and delays what passes."""
-
-    def __init__(self, port: int, target: int) -> None:
-        self.delay = 0.0
-        self._target = target
-        self._listener = socket.create_server(("127.0.0.1", port))
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            near, _ = self._listener.accept()
-            threading.Thread(target=self._connect, args=(near,), daemon=True).start()
-
-    def _connect(self, near: socket.socket) -> None:
-        try:
-            far = socket.create_connection(("127.0.0.1", self._target))
-        except OSError:
-            near.close()
-            return
-        for each in (near, far):
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        threading.Thread(target=self._copy, args=(far, near, False), daemon=True).start()
-        self._copy(near, far, True)
-
-    def _copy(self, source: socket.socket, target: socket.socket, late: bool) -> None:
-        try:
-            while chunk := source.recv(1 << 16):
-                if late and self.delay:
-                    time.sleep(self.delay)
-                target.sendall(chunk)
-        except OSError:
-            pass
-        for each in (source, target):
-            each.close()
+def told(gang: LocalGang) -> dict[str, Any]:
+    """What the chief's launcher says; a launcher that has ended is an error."""
+    if any(each.poll() is not None for each in gang.launchers.values()):
+        raise RuntimeError(gang.log(gang.names[0])[-2000:])
+    found: dict[str, Any] | None = gang.status().get("slowMember")
+    return found or {"member": None, "factor": 1.0, "cause": ""}
 
 
-class Member:
-    """One program of the gang."""
-
-    def __init__(self, rank: int, ports: list[int], proxied: list[int], folder: Path) -> None:
-        self.pause = folder / f"pause-{rank}"
-        self.pause.write_text("0")
-        self.proxy = Proxy(proxied[rank], ports[rank])
-        seen = [port if each == rank else proxied[each] for each, port in enumerate(ports)]
-        cluster = {"worker": [f"127.0.0.1:{port}" for port in seen]}
-        config = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": rank}})
-        environment = {"TF_CONFIG": config, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-        self._log = (folder / f"log-{rank}").open("wb")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.slow_member_worker", str(self.pause)],
-            env=os.environ | environment,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-        self.calm: dict[str, float] = {}
-        self.members = len(ports)
-
-    def window(self) -> dict[str, float]:
-        """The figures of the next window."""
-        assert self.process.stdout is not None
-        if not select.select([self.process.stdout], [], [], 120)[0]:
-            raise TimeoutError(f"no window in two minutes; see {self._log.name}")
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"a member has ended: {Path(self._log.name).read_text()[-2000:]}")
-        found: dict[str, float] = json.loads(line)
-        return found
-
-    def stop(self) -> None:
-        """End the program."""
-        self.process.kill()
-        self.process.wait()
-        self._log.close()
+def waits(gang: LocalGang, seconds: float, found: Callable[[dict[str, Any]], bool]) -> tuple[dict[str, Any], float]:
+    """The first words of the launcher that are `found`, or the last ones, and the seconds until then."""
+    began = time.monotonic()
+    while not found(last := told(gang)) and time.monotonic() < began + seconds:
+        time.sleep(0.25)
+    return last, time.monotonic() - began
 
 
-# --- the judgement
-
-
-def own(figures: dict[str, float]) -> float:
-    """The seconds of a step in which a member does not wait for the others."""
-    return figures["step"] - figures["wait"]
-
-
-def judge(figures: list[dict[str, float]]) -> tuple[int, float, str]:
-    """The slowest member, how many times the others' own time it needs, and what it does meanwhile."""
-    times = [own(each) for each in figures]
-    slowest = max(range(len(times)), key=times.__getitem__)
-    others = [each for rank, each in enumerate(times) if rank != slowest]
-    usual = statistics.median(each["input"] for rank, each in enumerate(figures) if rank != slowest)
-    late = figures[slowest]["input"] - usual
-    excess = times[slowest] - statistics.median(others)
-    return slowest, times[slowest] / max(statistics.median(others), 1e-6), "input" if late > excess / 2 else "computes"
-
-
-def run(members: int, windows: int, seed: int) -> list[dict[str, Any]]:
-    """The judged windows: what was done, and what was found."""
+def run(keras: str, members: int, windows: int, seed: int) -> list[dict[str, Any]]:
+    """The windows: what was done, and what the launcher has said."""
     draw, found = random.Random(seed), []
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        ports = free_ports(2 * members)
-        gang = [Member(rank, ports[:members], ports[members:], Path(name)) for rank in range(members)]
-        for each in gang:
-            stack.callback(each.stop)
-        for _ in range(3):
-            for each in gang:
-                each.calm = each.window()
+    os.environ.update(KERAS=keras, TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
+    with (
+        tempfile.TemporaryDirectory() as name,
+        LocalGang(Path(name), {"worker": members}, memberTimeoutSeconds=6, maxRestarts=0) as gang,
+    ):
+        gang.command = [sys.executable, "-m", "benchmarks.slow_member_worker", name]
+        gang.start()
+        waits(gang, START, lambda _: gang.status().get("slowMember") is not None)
+        trained = [Member(gang, each) for each in gang.names]
         kinds = [*(list(FAULTS) * windows)[:windows], *["calm"] * windows]
         draw.shuffle(kinds)
         for number, kind in enumerate(kinds):
             victim = draw.randrange(members)
-            used = gang[victim].calm["cpu"] / gang[victim].calm["step"]
-            with FAULTS[kind](gang[victim], used) if kind != "calm" else ExitStack():
-                for _ in range(2):  # the first one has a part without the fault
-                    figures = [each.window() for each in gang]
-            slowest, factor, cause = judge(figures)
-            told = {"kind": kind, "victim": victim, "slowest": slowest, "factor": round(factor, 2), "cause": cause}
-            slower = figures[0]["step"] / gang[0].calm["step"]
-            found.append({**told, "slower": round(slower, 2), "windows": figures})
-            print(f"{number + 1} of {len(kinds)}: {told}, steps take {slower:.2f} times as long", flush=True)
-            for each in gang:
-                each.window()  # the fault's last steps
-            if kind == "calm":
-                for each, now in zip(gang, figures, strict=True):
-                    each.calm = now
+            trained[victim].measure(gang, 2.0)
+            calm = trained[victim].step
+            with nullcontext() if kind == "calm" else FAULTS[kind](trained[victim]):
+                patience = CALM if kind == "calm" else PATIENCE
+                last, seconds = waits(gang, patience, lambda each: each["member"] is not None)
+                trained[victim].measure(gang, 2.0)
+            slower = trained[victim].step / calm
+            each = {"kind": kind, "victim": gang.names[victim], **last, "seconds": round(seconds, 1)}
+            found.append({**each, "slower": round(slower, 2)})
+            print(f"{number + 1} of {len(kinds)}: {found[-1]}", flush=True)
+            waits(gang, PATIENCE, lambda each: each["member"] is None)
     return found
 
 
 def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Precision and recall at LIMIT, and how far apart the factors of calm and of slowed windows are."""
-    named = [each for each in found if each["factor"] >= LIMIT]
-    right = [each for each in named if each["kind"] != "calm" and each["slowest"] == each["victim"]]
+    """Precision and recall, and by kind how many were named, the factors and the seconds until then."""
+    named = [each for each in found if each["member"] is not None]
+    right = [each for each in named if each["kind"] != "calm" and each["member"] == each["victim"]]
     faults = [each for each in found if each["kind"] != "calm"]
-    by_kind = {
-        kind: {
-            "windows": len(of := [each for each in found if each["kind"] == kind]),
-            "named": sum(each in right for each in of) if kind != "calm" else sum(each in named for each in of),
-            "factor": [min(each["factor"] for each in of), max(each["factor"] for each in of)],
-            "slower": round(statistics.median(each["slower"] for each in of), 2),
-            "causes": sorted({each["cause"] for each in of if each in right}),
+    by_kind = {}
+    for kind in dict.fromkeys(each["kind"] for each in found):
+        of = [each for each in found if each["kind"] == kind]
+        hits = [each for each in of if each in (named if kind == "calm" else right)]
+        by_kind[kind] = {
+            "windows": len(of),
+            "named": len(hits),
+            "right_cause": sum(each["cause"] == CAUSES.get(kind) for each in hits),
+            "factor": [min(each["factor"] for each in hits), max(each["factor"] for each in hits)] if hits else None,
+            "seconds": statistics.median(each["seconds"] for each in hits) if hits else None,
+            "slower": statistics.median(each["slower"] for each in of),
         }
-        for kind in dict.fromkeys(each["kind"] for each in found)
-    }
     precision = len(right) / len(named) if named else None
-    return {"precision": precision, "recall": len(right) / len(faults), "by_kind": by_kind}
+    return {"precision": precision, "recall": len(right) / len(faults) if faults else None, "by_kind": by_kind}
+
+
+def overhead(steps: int) -> dict[str, float]:
+    """The microseconds that the measurement adds: to a step in the graph and in the hooks, and to a look. A step of
+    tf_keras has an input, the question whether all have one, the gradients, and METRICS numbers."""
+    import tensorflow as tf  # noqa: PLC0415  # the windows need none in this process
+
+    from tftraining.launch.in_user_process.own_time import OwnTime  # noqa: PLC0415
+
+    clock = OwnTime()
+    clock.begin_fit()
+    value = tf.ones((8,))
+
+    places = [(1, False), (0, False), (0, True), *[(0, False)] * METRICS]
+
+    def plain(given: Any) -> Any:
+        for _ in places:
+            given = tf.sin(given)
+        return given
+
+    def timed(given: Any) -> Any:
+        for place, counts in places:
+            given = clock.timed(place, given, functools.partial(tf.sin, given), counts)
+        return given
+
+    def seconds(function: Callable[..., Any]) -> float:
+        rounds = []
+        for _ in range(200):
+            began = time.perf_counter()
+            for _ in range(steps):
+                function(value)
+            rounds.append((time.perf_counter() - began) / steps)
+        return min(rounds)  # what other processes do not disturb
+
+    def hooks(_: Any) -> None:
+        clock.begin_step(0)
+        clock.end_step(0)
+
+    with_it, without = tf.function(timed), tf.function(plain)
+    with_it(value), without(value)
+    graph = seconds(with_it) - seconds(without)
+    look = seconds(lambda _: clock._add_up())
+    return {name: round(each * 1e6, 2) for name, each in (("graph", graph), ("hooks", seconds(hooks)), ("look", look))}
 
 
 def _end(number: int, frame: object) -> None:
@@ -250,18 +230,23 @@ def _end(number: int, frame: object) -> None:
 
 
 def main() -> None:
-    """Run the experiment."""
+    """Run the windows."""
     signal.signal(signal.SIGTERM, _end)  # so that the members end, too
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--keras", choices=("tf_keras", "keras"), default="tf_keras")
     parser.add_argument("--members", type=int, default=2)
     parser.add_argument("--windows", type=int, default=40, help="with a fault, and as many without")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--overhead", action="store_true", help="measure what a step pays, and nothing else")
     options = parser.parse_args()
+    if options.overhead:
+        print(json.dumps(overhead(50)))
+        return
     if not os.access(QUOTAS, os.W_OK):
         parser.error(f"the quota of CPU time needs cgroup v1 ({QUOTAS}), and the right to write there")
-    told = summary(run(options.members, options.windows, options.seed))
+    of_run = summary(run(options.keras, options.members, options.windows, options.seed))
     load = round(os.getloadavg()[0], 1)
-    print(json.dumps({"members": options.members, "limit": LIMIT, **told, "load_average": load}))
+    print(json.dumps({"keras": options.keras, "members": options.members, **of_run, "load_average": load}))
 
 
 if __name__ == "__main__":

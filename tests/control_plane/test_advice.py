@@ -158,6 +158,7 @@ ELSEWHERE = {
         *("LegacyKeras", "SpecUnreadable", "StatusUnreadable", "InvalidSpec"),
     ),
     "it asks for a test of the node, and for a checkpoint from before": ("ReplicasDiffer",),
+    "it asks for a look at the node and its storage": ("SlowMember",),
     "a fault of the product, to be reported": ("InternalError", "ChildUnreadable"),
     "it names nothing that helps any more": ("KeyLost",),
 }

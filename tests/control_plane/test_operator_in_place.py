@@ -201,6 +201,7 @@ def test_backups_in_memory_are_told_until_a_container_is_oom_killed(
         lastRestart={"time": now(), **KILLED, **RESUMED, **source, "backupSkipped": "no time"},
         progress=progress,
         backup={**backup, "on": True, "replicas": odd, "replicasDiffer": True},
+        slowMember={"member": "worker-1", "factor": 1.5, "cause": "WaitsForInput"},
     )
     words = "worker-1 was killed (SIGKILL); resumed from memory at step 170 after 1.1 s"
     last = job.wait_for("Running", message=words)["lastRestart"]
@@ -209,6 +210,9 @@ def test_backups_in_memory_are_told_until_a_container_is_oom_killed(
     wait_until(lambda: ("Warning", "Killed", words + lost) in job.events(), "the event with the lost work")
     wait_until(lambda: ("Warning", "ReplicasDiffer", odd) in job.events(), "the event of the replicas")
     assert job.condition("ReplicasDiffer").items() >= {"status": "True", "message": odd}.items()
+    slow = next(message for _, reason, message in job.events() if reason == "SlowMember")
+    assert slow.startswith("the others wait for worker-1") and slow.endswith("for a step: it waits for its input")
+    assert job.condition("SlowMember").items() >= {"status": "True", "message": slow}.items()
 
     old = uids(job)
     job.fail_pod("job-worker-1", 137, reason="OOMKilled")

@@ -20,7 +20,7 @@ Keras = Literal["Own", "Legacy", "Unpatched"]
 ConditionStatus = Literal["True", "False", "Unknown"]
 MEMORY_BACKUP, OOM_KILLED = "MemoryBackup", "OOMKilled"  # a condition, and a reason of it
 INPUT_NOT_REPRODUCIBLE, RESUMED_TRAINING_DIFFERS = "InputNotReproducible", "ResumedTrainingDiffers"  # conditions
-REPLICAS_DIFFER = "ReplicasDiffer"  # a condition
+REPLICAS_DIFFER, SLOW_MEMBER = "ReplicasDiffer", "SlowMember"  # conditions
 TERMINAL: tuple[Phase, ...] = ("Succeeded", "Failed")
 
 

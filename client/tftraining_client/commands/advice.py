@@ -6,7 +6,13 @@ neither. JOB stands for the job's name, FILE for the file that it was submitted 
 
 import re
 
-from tftraining_api.model.status import INPUT_NOT_REPRODUCIBLE, REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, Condition
+from tftraining_api.model.status import (
+    INPUT_NOT_REPRODUCIBLE,
+    REPLICAS_DIFFER,
+    RESUMED_TRAINING_DIFFERS,
+    SLOW_MEMBER,
+    Condition,
+)
 from tftraining_client.cluster.models import Job
 
 FALLBACK = "`tftj logs JOB` has the program's words, `kubectl describe pod` those of the kubelet"
@@ -76,6 +82,8 @@ ADVICE = {
     "spec.launcher.memoryBackup.exactness: Required",
     REPLICAS_DIFFER: "test the node of the named member (`kubectl get pod -o wide`), and go back to a checkpoint of "
     "before (docs/memory-backups.md); a program whose workers differ by design needs nothing",
+    SLOW_MEMBER: "look for other pods and limits of the CPU on the named node (`kubectl describe node`); if the member "
+    "waits for its input, at the storage that it reads from",
     "InitContainerFailed": "read the log of the init container: `tftj logs JOB --container CONTAINER`",
     "Evicted": "raise resources.requests of the container in spec.template for the resource that the message names",
     **dict.fromkeys(
@@ -123,7 +131,7 @@ NOT_WHILE_IT_RUNS = ("spec.template", "spec.storage", "spec.launcher")
 STANDS_STILL, BEGUN = ("ChangeRefused", "ReconcileError", "Unreadable"), ("Running", "Restarting", "Suspended")
 WARNINGS = (
     *("NoProgress", "NoGPU", "TrainsAlone", "StorageShared", "LegacyKeras"),
-    *(INPUT_NOT_REPRODUCIBLE, REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, *STANDS_STILL),
+    *(INPUT_NOT_REPRODUCIBLE, REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, SLOW_MEMBER, *STANDS_STILL),
 )
 
 

@@ -6,7 +6,13 @@ Pure: takes one status after another, each with its time, and returns lines.
 from dataclasses import dataclass, field
 from typing import Any
 
-from tftraining.launch.failure_and_restart_messages import NO_STEP_REPORTED, NO_STEP_YET, differs, earlier_run
+from tftraining.launch.failure_and_restart_messages import (
+    NO_STEP_REPORTED,
+    NO_STEP_YET,
+    differs,
+    earlier_run,
+    waits_for_slow,
+)
 from tftraining_api.model import resumes_at
 from tftraining_api.model.goodput import COPIES, IN_PLACE, REPEATED, START, TRAINED
 from tftraining_client.local.status import Status
@@ -21,7 +27,8 @@ HIDDEN_METRICS = ("epoch", "step")
 class Timeline:
     """The job so far. Times are seconds since the run began; `ledger` is the launchers' count of restarts, `backup`
     their last report of the backups in memory, `exactness` what they have told of where a restart resumes, `alone` the
-    members that have trained without the others, `copying` the seconds for which copies stopped the training."""
+    members that have trained without the others, `slow` the one for which the others wait now, `copying` the seconds
+    for which copies stopped the training."""
 
     status: Status = field(default_factory=dict)
     progress: dict[str, Any] = field(default_factory=dict)
@@ -30,6 +37,7 @@ class Timeline:
     backup: dict[str, Any] = field(default_factory=dict)
     exactness: list[str] = field(default_factory=list)
     alone: list[str] = field(default_factory=list)
+    slow: str = ""
     started_at: float | None = None
     trained_at: float | None = None
     lost_before: float = 0.0  # of `seconds_lost`, before the gang trained for the first time
@@ -53,7 +61,8 @@ class Timeline:
             self.started_at = at
         turned = _state(before) != _state(status) or _untrained(before, status)
         turns = self._turn(status, at) if turned else []
-        news = [*turns, *self._alone_lines(status.get("trainsAlone")), *self._backup_lines(status.get("backup"))]
+        alone, slow = self._alone_lines(status.get("trainsAlone")), self._slow_lines(status.get("slowMember"))
+        news = [*turns, *alone, *slow, *self._backup_lines(status.get("backup"))]
         if news:
             self._told_at, self._wait_seconds = at, WAIT_SECONDS
         return news
@@ -116,6 +125,15 @@ class Timeline:
         news = [name for name in members or () if name not in self.alone]
         self.alone += news
         return [f"{alone_text(news)}: build the strategy from TF_CONFIG (TrainsAlone)"] if news else []
+
+    def _slow_lines(self, found: dict[str, Any] | None) -> list[str]:
+        """A line when another member is slow, or none any more. A chief's new launcher knows nothing yet."""
+        before, self.slow = self.slow, self.slow if found is None else found.get("member") or ""
+        if found is None or self.slow == before:
+            return []
+        if not self.slow:
+            return ["no member is slow any more"]
+        return [f"{waits_for_slow(self.slow, None, found.get('factor') or 1.0, found.get('cause') or '')} (SlowMember)"]
 
     def _backup_lines(self, reported: dict[str, Any] | None) -> list[str]:
         """Take the report of the backups in memory; a line about the first one, and about a new reason for none. What

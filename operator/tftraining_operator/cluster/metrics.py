@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from tftraining.launch.failure import incident, restart_rules, same_member
 from tftraining_api.model.goodput import WORDS, Goodput
 from tftraining_api.model.spec import Manifest
-from tftraining_api.model.status import REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, Status
+from tftraining_api.model.status import REPLICAS_DIFFER, RESUMED_TRAINING_DIFFERS, SLOW_MEMBER, Status
 from tftraining_api.model.times import readable
 from tftraining_operator.cluster.internals import Internals
 from tftraining_operator.model.launcher_report import SOURCES
@@ -126,6 +126,11 @@ class Metrics:
             "How often the replicas of a job were found to hold different variables.",
             registry=self.registry,
         )
+        self._slow_members = Total(
+            "tftraining_slow_members",
+            "How often the members of a job were found to wait for a slow one.",
+            registry=self.registry,
+        )
 
     def collect(self) -> Iterable[Metric]:
         """Count the jobs by phase at each scrape, so that no job is counted twice or missed."""
@@ -189,6 +194,8 @@ class Metrics:
             self._differing.inc()
         if new.is_true(REPLICAS_DIFFER) and not old.is_true(REPLICAS_DIFFER):
             self._differing_replicas.inc()
+        if new.is_true(SLOW_MEMBER) and not old.is_true(SLOW_MEMBER):
+            self._slow_members.inc()
 
     def _observe_lost_work(self, old: Status, new: Status, counted: Counted, now: datetime) -> None:
         """Count the repeated steps of a restart once: in the first status after which they cannot become fewer."""

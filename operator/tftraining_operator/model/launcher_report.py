@@ -240,6 +240,15 @@ class ReportedHistory(History, frozen=True):
         )
 
 
+class ReportedSlowMember(Frozen, frozen=True):
+    """The member that the others wait for, its own time of a step as a multiple of the median, and what it does
+    meanwhile. Without a member: none is slow."""
+
+    member: Member | None = None
+    factor: Seconds = 1.0
+    cause: str = ""
+
+
 class ReportedGangSize(Frozen, frozen=True):
     """How many members make steps in this round (`size`), and in a complete gang (`full`)."""
 
@@ -271,6 +280,7 @@ class Report(Frozen, frozen=True):
     lingering: tuple[Member, ...] = ()
     no_gpu: tuple[Member, ...] = ()
     gang: ReportedGangSize | None = None
+    slow_member: ReportedSlowMember | None = None
     ledger: ReportedLedger = ReportedLedger()
     last_restart: ReportedRestart | None = None
     failure: ReportedFailure | None = None

@@ -29,7 +29,8 @@ The files, in the order in which to read them
     assemble                      the pods that are missing, and how far the gang is
     spec_updates                  a changed number of workers, and other updates that running launchers take
     launcher_report, resumption   what the chief's launcher says, in the status
-    member_warnings, no_progress  conditions that the launchers report
+    member_warnings, no_progress, slow_member
+                                  conditions that the launchers report
     memory_backup                 backups in memory, and where a restart resumes
     success_policy                spec.successPolicy, and the result that launchers leave
     end, clean_pods, workertemp_cleanup, ttl_after_finished

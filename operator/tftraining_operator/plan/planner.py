@@ -45,6 +45,7 @@ from tftraining_operator.plan.refused_writes import (
 )
 from tftraining_operator.plan.restart import restart_what_failed
 from tftraining_operator.plan.resumption import announce_earlier_run
+from tftraining_operator.plan.slow_member import warn_of_slow_member
 from tftraining_operator.plan.spec_updates import update_launchers
 from tftraining_operator.plan.step import Step
 from tftraining_operator.plan.storage_warning import STORAGE_SHARED, warn_of_shared_storage
@@ -190,6 +191,7 @@ ACTIVE = (
     Stage(warn_of_replicas, _with_backup),
     Stage(announce_earlier_run, _with_first_report),
     Stage(warn_of_members, _with_warned_members),
+    Stage(warn_of_slow_member, _with_report),
     Stage(update_launchers, _with_launchers),
     Stage(replace_evaluator, _with_evaluator),
     Stage(remember_storage, _with_storage),

@@ -64,6 +64,7 @@ class SimulatedLaunchers:
         self.joined: dict[str, str] = {}
         self.alone: list[str] = []  # that train without the others
         self.no_gpu: list[str] = []  # in which TensorFlow sees none of the GPUs that they ask for
+        self.slow: dict[str, Any] | None = None  # as /status has it
         self.ever: set[str] = set()
         self.orders: tuple[str, dict[str, Any]] = ("", {})  # as its chief's launcher knows them, by the pod's UID
         self.missed: set[str] = set()
@@ -247,6 +248,7 @@ class SimulatedLaunchers:
             "finished": sorted(self.done),
             "trainsAlone": self.alone,
             "noGpu": self.no_gpu,
+            "slowMember": self.slow,
             "members": {each: {"state": "running", "silentSeconds": 0.1} for each in self.running},
             "gang": {"size": len(self.trainers), "full": len([each for each in self.members if "ps-" not in each])},
             "ledger": self.whole_ledger,

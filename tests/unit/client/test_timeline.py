@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from tftraining.launch.failure_and_restart_messages import waits_for_slow
 from tftraining_api.model.resumes_at import NOT_REPRODUCIBLE
 from tftraining_client.local.display import fraction
 from tftraining_client.local.summary import Result, summary
@@ -366,6 +367,22 @@ def test_members_that_train_alone_are_told_once_and_in_the_summary() -> None:
     ]
     timeline.record_status({"phase": "Succeeded", "trainsAlone": []}, 3.0)
     assert f"  warning   {words}" in summary("job", Result(True, 3.0), timeline)
+
+
+def test_a_slow_member_is_told_when_it_begins_and_when_it_ends() -> None:
+    timeline = Timeline()
+    slow = {"member": "worker-1", "factor": 1.52, "cause": "WaitsForInput"}
+    none = {"member": None, "factor": 1.0, "cause": ""}
+    told = [
+        timeline.record_status({"phase": "Training", "slowMember": each}, float(at))
+        for at, each in enumerate((none, slow, slow, None, {**slow, "factor": 2.0}, none, none))
+    ]
+    assert told[1:] == [
+        [f"{waits_for_slow('worker-1', None, 1.52, 'WaitsForInput')} (SlowMember)"],
+        [], [], [],
+        ["no member is slow any more"],
+        [],
+    ]  # fmt: skip
 
 
 def test_programs_that_report_nothing_are_not_said_to_train() -> None:

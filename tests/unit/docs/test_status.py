@@ -45,6 +45,7 @@ NO_REASONS = {
     "phases that are nobody's reason": "Pending Restarting",
     "types of events": "Normal Warning",
     "our kind": "TFTrainingJob",
+    "causes in the message of SlowMember": "Computes WaitsForInput",
     "where a round resumed from, and where a restart resumes": "Epoch Memory Peer Start Step StepDrawnAnew Storage",
     "classes": "Decoded Draft Exit Frozen ProcessSpec Program Snapshot",
     "conditions, which have a table of their own": "MemoryBackup NoProgress Ready ReconcileError Unreadable",
@@ -209,7 +210,7 @@ def test_the_metrics_of_a_launcher_are_those_of_the_reference() -> None:
     assert progress is not None
     gang = {**pages.gang_status(make_coordinator(), 0.0), "progress": dict.fromkeys(progress, 1)}
     backup = {"step": 1, "bytes": 1, "seconds": 0.1, "violations": 0, "replicasCompared": 1, "replicasDiffer": False}
-    gang |= {"backup": backup, "lastRestart": {"lostSteps": 1}}
+    gang |= {"backup": backup, "lastRestart": {"lostSteps": 1}, "slowMember": {"member": None}}
     families = {family.name: family for family in text_string_to_metric_families(metrics.metrics(told, gang))}
     assert {name: family.documentation for name, family in families.items()} == metrics.HELP
     assert {family.type for family in families.values()} == {"gauge"}

@@ -20,6 +20,7 @@ NO_STEP_REPORTED = "running; no step reported yet"
 # Reasons of a gang in /status: it does not train at the start deadline, and has asked for none; members have made no
 # step for unusually long; programs have run for a while, and have reported no step.
 SLOW_START, NO_STEP, NO_STEP_YET = "SlowStart", "NoStep", "NoStepYet"
+SLOW_CAUSES = {"Computes": "it computes slowly", "WaitsForInput": "it waits for its input"}
 MEMORIES = {"Memory": "memory", "Peer": "the memory of another member"}  # by lastRestart.resumedFrom
 # By name: `tftj` imports this module on platforms without some of them, too.
 _OWN_SIGNALS = ("SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGTRAP")
@@ -126,6 +127,14 @@ def differs(violation: str) -> str:
 def goes_back(difference: str, step: int) -> str:
     """Replicas differ, and the training goes back to the last step at which all have agreed."""
     return f"{difference}; all go back to step {step}, at which they have agreed"
+
+
+def waits_for_slow(member: object, node: str | None, factor: float, cause: str) -> str:
+    """`the others wait for worker-1 on the node n7, which needs 1.5 times the median of the members for a step: it
+    waits for its input`. A later version may have other causes."""
+    where = f" on the node {node}" if node else ""
+    words = f"the others wait for {member}{where}, which needs {factor:g} times the median of the members for a step"
+    return f"{words}: {SLOW_CAUSES[cause]}" if cause in SLOW_CAUSES else words
 
 
 def summarize_names(names: Sequence[str]) -> str:

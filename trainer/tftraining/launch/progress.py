@@ -29,10 +29,12 @@ _COUNTS = (
     "fit",
     "made_before",
     "main_exit",
+    "own_steps",
 )
 _METRICS_PLACE = ("metrics_step", "metrics_epoch")
 _TIMES = ("first_step_time", "last_step_time")
-_CLOCK_FREE = (*_COUNTS, *_METRICS_PLACE, "steps_per_second", "updated", "metrics_time")
+_SECONDS = ("own_seconds", "input_seconds")
+_CLOCK_FREE = (*_COUNTS, *_METRICS_PLACE, *_SECONDS, "steps_per_second", "updated", "metrics_time")
 _NUMBERS = {**dict.fromkeys((*_CLOCK_FREE, *_TIMES), float), **dict.fromkeys((*_COUNTS, *_METRICS_PLACE), int)}
 
 
@@ -46,9 +48,10 @@ class Snapshot:
     the epochs and steps finished before this round, in a `fit` that counts from `first_fit_start` on: the last one that
     resumed, after `made_before` steps of this round. `fit` is the number of the present one, from 1. `main_exit`: the
     main thread of the program has ended, other threads still run, and the program will have this exit code.
-    `checkpoint` is the step of the last checkpoint that this round saved or resumed from. The metrics are those of
-    `metrics_step` and `metrics_epoch`, and were reported at `metrics_time`. Times are CLOCK_MONOTONIC in seconds,
-    `updated` and `metrics_time` are CLOCK_REALTIME.
+    `checkpoint` is the step of the last checkpoint that this round saved or resumed from. In `own_steps` measured ones
+    the program spent `own_seconds` without a wait for the other members, and `input_seconds` of these on a wait for its
+    input. The metrics are those of `metrics_step` and `metrics_epoch`, and were reported at `metrics_time`. Times are
+    CLOCK_MONOTONIC in seconds, `updated` and `metrics_time` are CLOCK_REALTIME.
     """
 
     epoch: int | None = None
@@ -73,6 +76,9 @@ class Snapshot:
     fit: int | None = None
     made_before: int = 0
     main_exit: int | None = None
+    own_steps: int | None = None
+    own_seconds: float | None = None
+    input_seconds: float | None = None
 
 
 def to_frame(snapshot: Snapshot, now: float) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from tftraining.launch.gang.outbox import Outbox
 from tftraining.launch.gang.peer import Hello, Peer
 from tftraining.launch.gang.replica_comparison import ReplicaComparison
 from tftraining.launch.gang.rounds import Rounds
+from tftraining.launch.gang.slow_member import SlowMemberSearch
 from tftraining.launch.gang.training_history import TrainingHistory
 from tftraining.launch.gang.verdict import Verdict
 from tftraining.launch.progress import QUIET_PROGRESS
@@ -49,6 +50,7 @@ class Coordinator:
         self.history = TrainingHistory()
         self.outbox = Outbox(self.membership, self.verdict)
         self.replicas = ReplicaComparison(self.membership, self.outbox)
+        self.slow_members = SlowMemberSearch()
         self._announced_stop = AnnouncedStop(self.membership, self.outbox)
         self._attribution = Attribution(self.membership, self.rounds, wall)
         self._last_tick_at: float | None = None
@@ -235,6 +237,7 @@ class Coordinator:
         pace = (self.last_incident and self.last_incident.steps_per_second) or math.inf
         allowed = now - self.skipping / pace
         self._check_no_step(allowed)
+        self.slow_members.look({each.name: each.progress for each in self.membership.trainers}, now)
         if self.rounds.is_overdue(now):
             self._check_late_start(allowed)
         self._announced_stop.retry(now)
@@ -286,6 +289,7 @@ class Coordinator:
             self._record_lost_step(peer.progress.step)
         self.history.mark_restart(self.last_incident)
         self.replicas.start_round()
+        self.slow_members.start_round()
         if self.rounds.begin(members, now):
             self.verdict.count_restart()
         fields, copies = self.membership.describe_round(), self.backups.start_round(self.rounds.number)

@@ -43,6 +43,9 @@ HELP = {
         "Copies that were found equal in all replicas, but for rounding (chief's launcher only)."
     ),
     "tftraining_replicas_unequal": "1 if replicas hold different variables (chief's launcher only).",
+    "tftraining_slow_member": (
+        "1 if the others wait for a member that computes slowly, or waits for its input (chief's launcher only)."
+    ),
     "tftraining_lost_steps": "Steps that the last restart lost (chief's launcher only).",
 }
 
@@ -62,6 +65,7 @@ def _numbers(status: dict[str, Any]) -> dict[str, int | float | None]:
     """The number of each metric; None for what the launcher does not know."""
     counts = {name: n for name, n in status.get("ledger", {}).items() if isinstance(n, int)}
     progress, backup = status.get("progress") or {}, status.get("backup") or {}
+    slow = status.get("slowMember")
     return {
         "tftraining_round": status.get("round"),
         "tftraining_training": int(status.get("phase") == "Training"),
@@ -72,6 +76,7 @@ def _numbers(status: dict[str, Any]) -> dict[str, int | float | None]:
         **{f"tftraining_backup_{name}": backup.get(name) for name in ("step", "bytes", "seconds", "violations")},
         "tftraining_replicas_compared": backup.get("replicasCompared"),
         "tftraining_replicas_unequal": int(backup["replicasDiffer"]) if "replicasDiffer" in backup else None,
+        "tftraining_slow_member": None if slow is None else int(bool(slow["member"])),
         "tftraining_lost_steps": (status.get("lastRestart") or {}).get("lostSteps"),
     }
 

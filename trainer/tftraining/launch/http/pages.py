@@ -138,6 +138,7 @@ def _gang_fields(coordinator: Coordinator) -> dict[str, Any]:
         "finished": _finished(coordinator),
         "lingering": _lingering(coordinator),
         "trainsAlone": _alone(coordinator),
+        "slowMember": _slow_member(coordinator),
         "noGpu": [each.name for each in peers if each.sees_no_gpu and each.is_connected],
         "ledger": coordinator.verdict.ledger.to_json(),
         "lastRestart": _last_restart(coordinator),
@@ -205,6 +206,12 @@ def _lingering(coordinator: Coordinator) -> list[str]:
 def _alone(coordinator: Coordinator) -> list[str]:
     running = [peer for peer in coordinator.membership.trainers if peer.is_connected]
     return [peer.name for peer in running if peer.progress.alone][:MOST_NAMES]
+
+
+def _slow_member(coordinator: Coordinator) -> dict[str, Any] | None:
+    """The slow member, null if none is slow; None if that is unknown."""
+    found = coordinator.slow_members.found
+    return None if found is None else {"member": found.member or None, "factor": found.factor, "cause": found.cause}
 
 
 def _finished(coordinator: Coordinator) -> list[str]:

@@ -59,7 +59,7 @@ def arm_before_tensorflow() -> None:
 
 def arm() -> None:
     """Install the training hooks: Keras progress, `fit` of Keras 3 for gangs, the leader's connections, GPUs, the
-    release of iterators, checkpoints that nobody restores."""
+    release of iterators, checkpoints that nobody restores, the own time of a gang's members."""
     global _armed  # noqa: PLW0603  # one process
     if not _armed:
         _armed = True
@@ -78,6 +78,7 @@ def _arm() -> None:
         keras_hook,
         leader_hook,
         main_thread,
+        own_time,
         peers,
         private_files,
     )
@@ -88,6 +89,8 @@ def _arm() -> None:
         cache_hook.install(page)
         main_thread.install(page)
     own = tracker()
+    if own is not None and peers.names_trainer(_environment.get("TF_CONFIG", "")):
+        own_time.install(own.own_time)
     private = private_files.PrivateFiles(_environment)
     private.install()
     keras_hook.install(own, _environment.get(FINISHED, ""), _environment, private.look_at)

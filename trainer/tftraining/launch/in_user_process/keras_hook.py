@@ -152,14 +152,17 @@ def _report_batches(cls: Any, tracker: Tracker) -> None:
     """Wrap the two methods that run at every step, with the least overhead."""
     begin, end = cls.on_train_batch_begin, cls.on_train_batch_end
     begin_batch, end_batch = tracker.begin_batch, tracker.end_batch
+    begin_step, end_step = tracker.own_time.begin_step, tracker.own_time.end_step
 
     @functools.wraps(begin)
     def on_train_batch_begin(self: Any, batch: int, logs: Any = None) -> None:
         begin_batch(batch)
         begin(self, batch, logs)
+        begin_step(batch)
 
     @functools.wraps(end)
     def on_train_batch_end(self: Any, batch: int, logs: Any = None) -> None:
+        end_step(batch)
         end(self, batch, logs)
         end_batch(batch)
 
@@ -175,6 +178,7 @@ def _on_train_begin(tracker: Tracker, package: str, callbacks: Any, logs: Any = 
     done = _counted(callbacks)
     done = _restored(callbacks, params.get("steps")) if done is None else done
     tracker.begin_fit(done, params.get("epochs"), params.get("steps"))
+    tracker.own_time.begin_fit()
     try:
         _report_backups(tracker, callbacks)
     except Exception as error:
@@ -204,6 +208,7 @@ def _report_backups(tracker: Tracker, callbacks: Any) -> None:
 
 def _on_epoch_begin(tracker: Tracker, callbacks: Any, epoch: int, logs: Any = None) -> None:
     params = getattr(callbacks, "params", None) or {}
+    tracker.own_time.begin_epoch()
     tracker.begin_epoch(epoch, _counted(callbacks), params.get("steps"))
 
 
@@ -213,6 +218,7 @@ def _on_epoch_end(tracker: Tracker, callbacks: Any, epoch: int, logs: Mapping[st
 
 def _on_train_end(tracker: Tracker, callbacks: Any, logs: Any = None) -> None:
     params = getattr(callbacks, "params", None) or {}
+    tracker.own_time.end_fit()
     tracker.end(getattr(callbacks, EPOCHS_DONE, params.get("epochs")))
 
 

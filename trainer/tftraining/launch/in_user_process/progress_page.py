@@ -30,10 +30,14 @@ CHECKPOINT = struct.Struct("<q")  # the step of the newest reported checkpoint, 
 CHANGED = struct.Struct("<48s")  # the environment variable whose change requires a plain start
 MAIN_THREAD = struct.Struct("<qq")  # the process whose main thread has ended, and the exit code that it will have
 LENGTH = struct.Struct("<I")
+OWN_TIME = struct.Struct(
+    "<q2d"
+)  # steps that were measured, their own seconds, those of the wait for input (own_time.py)
 SEQUENCE_AT, PIDS_AT, CONNECTING_AT, ALONE_AT, MAIN_THREAD_AT, FITS_AT, NUMBERS_AT = 8, 16, 32, 33, 40, 56, 64
 METRICS_AT, STARTS_AT, GPUS_AT, CHECKPOINT_AT, CHANGED_AT = 152, 176, 192, 200, 208
 LENGTH_AT, TEXT_AT = 256, 260
-TEXT_BYTES = SIZE - TEXT_AT
+OWN_TIME_AT = SIZE - OWN_TIME.size
+TEXT_BYTES = OWN_TIME_AT - TEXT_AT
 NONE = -1
 _KEPT = (4, 5, 7, 8)  # indices in NUMBERS that a later process of the same round takes over
 
@@ -57,6 +61,7 @@ class PageWriter:
         self.fit_start = self.first_fit_start = 0
         self.fit = self.made_before = 0
         self.count = 0
+        self.own_time = (0, 0.0, 0.0)
         self.first_time = self.last_time = self.rate = 0.0
         self._sequence = SEQUENCE.unpack_from(self._map, SEQUENCE_AT)[0] & ~1  # an earlier writer may have died here
         self._mark: tuple[float, int] | None = None
@@ -143,6 +148,7 @@ class PageWriter:
         )
         STARTS.pack_into(self._map, STARTS_AT, self.fit_start, self.first_fit_start)
         FITS.pack_into(self._map, FITS_AT, self.fit, self.made_before)
+        OWN_TIME.pack_into(self._map, OWN_TIME_AT, *self.own_time)
         if text is not None:
             METRICS.pack_into(self._map, METRICS_AT, self.step + 1, self.epoch + 1, time.time())
             LENGTH.pack_into(self._map, LENGTH_AT, len(text))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 
 from . import stack_dump
 from .claim import Claim
+from .own_time import OwnTime
 from .peers import Peers
 from .progress_page import NONE, PageWriter
 
@@ -30,6 +31,7 @@ class Tracker:
         self._path = path
         self.claim = Claim(path)
         self.peers: Peers | None = None
+        self.own_time = OwnTime()
         self._is_judged = False  # whether it trains alone
         self._gpus: int | None = None
         self._writer: PageWriter | None = None
@@ -164,6 +166,7 @@ class Tracker:
         if (writer := self._writer) is None:
             return
         try:
+            writer.own_time = self.own_time.totals
             writer.record_step(self._base + batch + 1 - (self._offset or 0))
             self._is_judged = self._is_judged or self._judge(writer)
         except Exception as error:

@@ -10,6 +10,7 @@ import math
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 from tftraining.launch.config.json_text import parse
 from tftraining.launch.in_user_process import progress_page as page
@@ -106,6 +107,7 @@ def _decode(data: bytes) -> Snapshot:
         connecting=connecting,
         alone=bool(data[page.ALONE_AT]),
         main_exit=main_exit,
+        **_own_time(data),
         checkpoint=_number_or_none(page.CHECKPOINT.unpack_from(data, page.CHECKPOINT_AT)[0] - 1),
     )
 
@@ -121,6 +123,12 @@ def _may_resume(data: bytes, restored: float) -> bool:
     """Whether the program, which has restored the end of a `fit`, is about to begin another one."""
     writer = int(page.PIDS.unpack_from(data, page.PIDS_AT)[0])
     return time.monotonic() - restored < RESTORED_SECONDS and 0 < writer < PID_LIMIT and is_alive(writer)
+
+
+def _own_time(data: bytes) -> dict[str, Any]:
+    steps, seconds, of_input = page.OWN_TIME.unpack_from(data, page.OWN_TIME_AT)
+    is_sound = steps > 0 and math.isfinite(seconds) and math.isfinite(of_input)
+    return {"own_steps": steps, "own_seconds": seconds, "input_seconds": of_input} if is_sound else {}
 
 
 def _number_or_none(number: int) -> int | None:
