@@ -5,7 +5,6 @@ The pure planner gives the states, as in tests/unit; a real API server and the o
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import yaml
@@ -18,8 +17,7 @@ from tests.support.control_plane.operator_process import OperatorProcess
 from tests.support.repository import REPOSITORY
 from tests.support.simulated_cluster.builders import a_job
 from tests.support.simulated_cluster.simulation import SimulatedCluster
-from tests.support.simulated_cluster.states import CURRENT, FAILED, IN_PROGRESS, STATES, TERMINATING, as_written_before
-from tests.unit.operator.plan.test_deadlines import stalled
+from tests.support.simulated_cluster.states import CURRENT, FAILED, IN_PROGRESS, STATES, TERMINATING
 from tftraining_api.model.spec import Manifest
 
 Judge = Callable[..., list[dict[str, str]]]
@@ -61,16 +59,6 @@ def test_every_phase_is_what_it_has_to_be(judge: Judge) -> None:
         if expected[name] == FAILED or (expected[name] == IN_PROGRESS and name != "untouched"):
             told = (answers[name]["reason"], answers[name]["message"])
             assert told == (job["status"]["reason"], job["status"]["message"]), "and why"
-
-
-def test_the_version_before_was_misread(judge: Judge) -> None:
-    """The upgrade tests begin with statuses that the library really takes for something else."""
-    jobs = {state.__name__: as_seen(state()) for state in STATES}
-    for job in jobs.values():
-        as_written_before(job["status"])
-    found = {name: answer["status"] for name, answer in zip(jobs, judge(*jobs.values()), strict=True)}
-    assert found["stalled"] == FAILED
-    assert {found[name] for name in ("succeeded", "suspended", "failed")} == {IN_PROGRESS}
 
 
 def status_of(judge: Judge, job: TrainingJob) -> str:
@@ -132,51 +120,3 @@ def test_a_job_that_goes(new_job: NewJob, judge: Judge, operator: OperatorProces
     assert status_of(judge, job) == TERMINATING
     job.patch({"metadata": {"finalizers": None}})
     wait_until(job.is_gone, "the job is gone")
-
-
-# --- upgrades
-
-
-def test_the_conditions_of_the_version_before_are_put_right(
-    new_job: NewJob, judge: Judge, operator: OperatorProcess
-) -> None:
-    jobs = {name: new_job(name) for name in ("running", "restarting", "succeeded", "suspended", "failed")}
-    for job in jobs.values():
-        job.run()
-    jobs["restarting"].fail_pod("restarting-worker-1")
-    jobs["succeeded"].succeed_pod("succeeded-worker-0")
-    jobs["suspended"].patch({"spec": {"runPolicy": {"suspend": True}}})
-    jobs["failed"].patch({"spec": {"runPolicy": {"activeDeadlineSeconds": 1}}})
-    phases = {name: {"running": "Running"}.get(name, name.capitalize()) for name in jobs}
-    for name, job in jobs.items():
-        job.wait_for(phases[name])
-    wait_until(lambda: not jobs["failed"].pods(), "the pods of the failed job are deleted")
-    operator.kill()
-    expected = {"running": CURRENT, "restarting": IN_PROGRESS, "succeeded": CURRENT, "suspended": CURRENT}
-    expected["failed"] = FAILED
-    pods = {name: uids(job) for name, job in jobs.items()}
-    for name, job in jobs.items():
-        put_back(job, stalls=name in ("running", "restarting"))
-    before = {name: status_of(judge, job) for name, job in jobs.items()}
-    assert before == dict.fromkeys(jobs, IN_PROGRESS) | {"running": FAILED, "restarting": FAILED}
-    operator.start()
-    wait_until(lambda: {name: status_of(judge, job) for name, job in jobs.items()} == expected, "the first pass")
-    assert [job.condition("Stalled") for name, job in jobs.items() if name != "failed"] == [{}] * 4
-    assert {name: uids(jobs[name]) for name in ("running", "succeeded", "failed")} == {
-        name: pods[name] for name in ("running", "succeeded", "failed")
-    }
-
-
-def put_back(job: TrainingJob, stalls: bool) -> None:
-    """Have the status as the version before wrote it, with its condition of a stall if the gang `stalls`."""
-    status: dict[str, Any] = job.status()
-    if stalls:
-        told = next(each for each in stalled().api.job["status"]["conditions"] if each["type"] == "NoProgress")
-        status["conditions"] = [*status["conditions"], told]
-    as_written_before(status)
-    job.patch({"status": status}, "/status")
-
-
-def uids(job: TrainingJob) -> set[str]:
-    """The UIDs of the job's pods."""
-    return {pod["metadata"]["uid"] for pod in job.pods().values()}

@@ -95,25 +95,6 @@ def test_what_a_kubelet_says_of_an_image_is_in_the_status_at_once(new_job: NewJo
     assert warnings == [("PodsNotReady", told)]
 
 
-def test_a_pod_that_waits_is_named_in_the_status(new_job: NewJob) -> None:
-    job = new_job()
-    job.wait_for_pods(attempt=1)
-    waiting = {"reason": "ErrImagePull", "message": "no such image"}
-    entry = {"name": "tensorflow", "image": "x", "imageID": "", "restartCount": 0, "ready": False}
-    job.patch_pod(
-        "job-worker-1", {"status": {"containerStatuses": [{**entry, "state": {"waiting": waiting}}]}}, "/status"
-    )
-    job.wait_for("Starting", message="worker-1: container tensorflow: image pull failed (x): no such image")
-    reason = {
-        "type": "PodScheduled",
-        "status": "False",
-        "reason": "Unschedulable",
-        "message": "0/0 nodes are available",
-    }
-    job.patch_pod("job-worker-0", {"status": {"conditions": [reason]}}, "/status")
-    job.wait_for("Starting", message="worker-0: cannot be scheduled: 0/0 nodes are available (and 1 more)")
-
-
 def test_success_cleans_up_with_the_trainings_own_user(new_job: NewJob) -> None:
     user = {"spec": {**template()["spec"], "securityContext": {"runAsUser": 1234, "runAsGroup": 4321}}}
     job = new_job(spec__storage=CLAIM, spec__template=user)
