@@ -57,7 +57,7 @@ class Store:
         return self._read, list(digests[self._read]), summary_of(told.get("summary"))
 
     def ask(self, step: int) -> None:
-        """Ask for a summary of the first copy at this step or behind it."""
+        """Ask for a summary of the copy of this step, or of the first one behind it."""
         with (self._place / copy_request.NAME).open("r+b") as file:
             file.seek(copy_request.SUMMARY)
             file.write(copy_request.STEP.pack(step))
@@ -121,6 +121,7 @@ class Flips:
             "kind": f"{kind} above" if above else "below",
             "steps": 0,
             "copies": 0,
+            "unequal": {},
             "what": f"bit {bit} of {variable.name}: {before} changes by {change}, norm {norm}",
             "saved": [part[0].numpy() for _, part in self._all],
         }
@@ -135,10 +136,14 @@ class Flips:
         groups: dict[str, list[tuple[str, int]]] = {}
         for number, digest in enumerate(digests):
             groups.setdefault(digest, []).append(("worker-0", number))
-        if len(groups) > 1 and "digest" not in self._flip:
-            self._flip["digest"] = self._flip["copies"]
-            self._store.ask(step + 1)
-        verdict = compare(groups, {"worker-0": summary}, several=False) if summary and len(groups) > 1 else None
+        unequal = self._flip["unequal"]
+        if len(groups) > 1:
+            if not unequal:
+                self._flip["digest"] = self._flip["copies"]
+                self._store.ask(step)
+            unequal[step] = groups
+        told = unequal.get(summary.step) if summary else None
+        verdict = compare(told, {"worker-0": summary}, several=False) if summary and told else None
         if verdict is not None:
             self._end(self._judge(verdict.words) if verdict.differs else "within the tolerance")
         elif self._flip["copies"] >= COPIES:

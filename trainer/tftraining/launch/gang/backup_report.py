@@ -26,13 +26,13 @@ class BackupReport:
 
     Steps are those that the model counts; `begun` is their number at the begin of this round. `reason` says why there
     are no copies, `epoch_resumed` why a restart resumes only at an epoch; "" otherwise. `time` is in seconds since
-    1970; `seconds` is how long the copy has blocked the training. A restart `resumes_at` one of RESUMES_AT, "" if that
-    is unknown; `begins_anew` names what it does not restore. `violation` says how the resumed training was found to
-    differ from the undisturbed one. `last_step` is that of the last copy, once the copies have ended. `digests` and
-    `summary` are for the comparison of the replicas. The copies that are `set_aside` have the digests of all replicas
-    if this program has made them; `set_aside_reason` says why there can be none. All copies of this round have blocked
-    the training for `blocked_seconds`. Before its first step the program skips `skipping` batches of its input; 0
-    behind it.
+    1970; `seconds` is how long the copy has blocked the training, `interval` the steps to the next one. A restart
+    `resumes_at` one of RESUMES_AT, "" if that is unknown; `begins_anew` names what it does not restore. `violation`
+    says how the resumed training was found to differ from the undisturbed one. `last_step` is that of the last copy,
+    once the copies have ended. `digests` and `summary` are for the comparison of the replicas. The copies that are
+    `set_aside` have the digests of all replicas if this program has made them; `set_aside_reason` says why there can be
+    none. All copies of this round have blocked the training for `blocked_seconds`. Before its first step the program
+    skips `skipping` batches of its input; 0 behind it.
     """
 
     on: bool
@@ -41,6 +41,7 @@ class BackupReport:
     time: float | None
     bytes: int | None
     seconds: float | None
+    interval: int | None
     resumed_from: str
     resumed_step: int | None
     epoch_resumed: str
@@ -77,6 +78,7 @@ def from_frame(told: object) -> BackupReport | None:
         time=_number(told.get("time")),
         bytes=_count(told.get("bytes")),
         seconds=_number(told.get("seconds")),
+        interval=_count(told.get("interval")),
         resumed_from=resumed.get("from", ""),
         resumed_step=_count(resumed.get("step")),
         epoch_resumed=_text(told.get("epochResumed")),

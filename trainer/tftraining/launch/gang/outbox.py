@@ -58,7 +58,7 @@ class Outbox:
         self._send(peer.name, type="copy", round=peer.round, step=step)
 
     def send_compare(self, peer: Peer, step: int) -> None:
-        """Order a summary of the variables in the first copy at `step` or behind it."""
+        """Order a summary of the variables in the copy of `step`, if it is held; else in the first one behind it."""
         self._send(peer.name, type="compare", round=peer.round, step=step)
 
     def send_set_aside(self, peer: Peer, step: int, agreed: tuple[int, int] | None) -> None:

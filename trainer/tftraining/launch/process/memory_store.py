@@ -116,7 +116,7 @@ class MemoryStore:
         self._write_request(step, 0)
 
     def request_summary(self, step: int) -> None:
-        """Ask the program to summarize the first copy at this step or behind it; 0: for none. OSError likewise."""
+        """Ask the program to summarize the copy of this step, or the first one behind it; 0: for none. OSError."""
         self._write_request(step, copy_request.SUMMARY)
 
     def request_set_aside(self, step: int, agreed: tuple[int, int] | None) -> None:

@@ -211,8 +211,8 @@ class BackupControl:
         self._request(self.store.request, step, on_report, lambda _: False)
 
     def request_summary(self, step: object, on_report: Callable[[], None]) -> None:
-        """Let the program summarize the variables of the first copy at this step or behind it; `on_report` is called
-        when it reports one."""
+        """Let the program summarize the variables of the copy of this step, or of the first one behind it; `on_report`
+        is called when it reports one."""
         self._request(self.store.request_summary, step, on_report, lambda report: bool(report.get("summary")))
 
     def request_set_aside(self, step: object, agreed: object) -> None:

@@ -18,6 +18,7 @@ import pytest
 from tftraining.launch.in_user_process.memory_backup import copier, copy_file, copy_report, copy_request, room
 from tftraining.launch.in_user_process.memory_backup.copier import Copier, LossIsNotFinite
 from tftraining.launch.in_user_process.memory_backup.copy_file import HEAD, held
+from tftraining.launch.in_user_process.memory_backup.replica_digest import ReplicaDigests
 from tftraining.launch.in_user_process.memory_backup.settings import CopySettings
 
 SIZE = 64
@@ -607,6 +608,21 @@ def test_a_summary_is_made_once_of_the_first_copy_behind_the_step(begin: Begin, 
     assert training.train(2).report()["summary"] is None
     summary = training.train(2).report()["summary"]
     assert (summary["step"], summary["replicas"]) == (8, 2)
+    assert training.train(2).report()["summary"] is None
+
+
+@pytest.mark.parametrize(("step", "of"), [(6, 6), (4, 4), (2, 8)], ids=["newest", "the one before", "overwritten"])
+def test_a_summary_is_of_the_copy_that_is_asked_for_while_it_is_held(
+    begin: Begin, tmp_path: Path, step: int, of: int
+) -> None:
+    (tmp_path / "request").write_bytes(bytes(16))
+    training = begin()
+    training.state.replicas = 2
+    training.train(6)
+    (tmp_path / "request").write_bytes(struct.pack("<QQ", 0, step))
+    summary = training.train(2).report()["summary"]
+    arrays = [np.full(SIZE, of, "uint8")] * 2
+    assert summary == {**ReplicaDigests([("weights", arrays)]).summary(), "step": of}
     assert training.train(2).report()["summary"] is None
 
 

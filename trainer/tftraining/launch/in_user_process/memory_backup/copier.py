@@ -363,13 +363,14 @@ class Copier:
         assert self._state is not None
         if self._state.grown():
             raise Unsupported("the training has created variables")
+        summary = self._compared(self._summarize_held)
         buffer = self._slots.begin()
         views = self._views.get(id(buffer))
         self._new_file = views is None
         if views is None:
             views = self._views[id(buffer)] = self._state.views(buffer, copy_file.HEAD)
         self._state.copy_to(views)
-        digests = self._digest(id(buffer), views, step) if self._compares else ()
+        digests = self._compared(lambda: self._digest(id(buffer), views, step, summary)) or ()
         told = {"identity": self.identity, "workers": self._members, "step": step, "exponent": self.schedule.exponent}
         told |= {"maker": self._maker, "time": time.time()}
         self._slots.commit(self._settings.round, step, {**where, **told})
@@ -390,25 +391,36 @@ class Copier:
         self._aside = [*kept, (self._settings.round, step, digests)]
         return self.report.tell(setAside=self._aside)
 
-    def _digest(self, place: int, views: list[Any], step: int) -> Sequence[str]:
-        """Note what tells whether all replicas hold the variables of this copy alike: a digest of each replica, none if
-        there is nothing to compare. It ends no copies."""
-        assert self._state is not None
+    def _compared(self, part: Callable[[], Any]) -> Any:
+        """The result of a part of the comparison of replicas; None if there is none any more. It ends no copies."""
         try:
-            if (replicas := self._replicas.get(place)) is None:
-                replicas = self._replicas[place] = ReplicaDigests(self._state.replicated(views))
-            if replicas.count * self._members < 2:
-                return ()
-            asked = self._request.summary_from()
-            summarizes = self._summarized < asked <= step
-            self._summarized = asked if summarizes else self._summarized
-            digests = replicas.digests()
-            self.report.note_digests(step, digests, replicas.summary() if summarizes else None)
-            return digests
+            return part() if self._compares else None
         except Exception as error:
             self._log(f"the replicas are not compared any more: {describe(error)}")
             self._compares = False
+            return None
+
+    def _summarize_held(self) -> Mapping[str, Any] | None:
+        """The summary of the copy for which the launcher asks, while a buffer has it; None without one."""
+        asked = self._request.summary_from()
+        held = [each for each in self._replicas.values() if self._summarized < asked == each.step]
+        self._summarized = asked if held else self._summarized
+        return held[0].summary() if held else None
+
+    def _digest(self, place: int, views: list[Any], step: int, summary: Mapping[str, Any] | None) -> Sequence[str]:
+        """Note what tells whether all replicas hold the variables of this copy alike: a digest of each replica, none if
+        there is nothing to compare; and the `summary` of an earlier copy, or the one of this copy that is due."""
+        assert self._state is not None
+        if (replicas := self._replicas.get(place)) is None:
+            replicas = self._replicas[place] = ReplicaDigests(self._state.replicated(views))
+        replicas.step = step
+        if replicas.count * self._members < 2:
             return ()
+        digests, asked = replicas.digests(), self._request.summary_from()
+        if self._summarized < asked <= step:
+            self._summarized, summary = asked, replicas.summary()
+        self.report.note_digests(step, digests, summary)
+        return digests
 
     def _tell_copy(self, step: int, begin: float) -> None:
         """Report a copy that was made, with the time that it has blocked the training."""

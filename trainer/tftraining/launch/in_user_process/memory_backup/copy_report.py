@@ -43,12 +43,13 @@ class CopyReport:
         self._write()
 
     def note_digests(self, step: int, digests: Sequence[str], summary: Mapping[str, Any] | None) -> None:
-        """Note for the next report what tells whether this copy is equal in all replicas."""
+        """Note for the next report what tells whether this copy is equal in all replicas, and the summary of this copy
+        or of an earlier one."""
         known = {**self._fields.get("digests", {}), str(step): list(digests)}
         steps = sorted(map(int, known), reverse=True)
         powers = (next((each for each in steps if each % (1 << power) == 0), step) for power in range(POWERS))
         self._fields["digests"] = {str(each): known[str(each)] for each in sorted({*steps[:NEWEST], *powers})}
-        self._fields["summary"] = None if summary is None else {"step": step, **summary}
+        self._fields["summary"] = summary
 
     def tell_storage(self, why: str, anew: Sequence[str]) -> None:
         """Say that a restart resumes from the storage, as without backups in memory, and what begins anew there."""

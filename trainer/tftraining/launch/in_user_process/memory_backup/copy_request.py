@@ -2,9 +2,9 @@
 
 The first one is that of a copy before the launcher stops the program: it writes the step at most some seconds ahead,
 and the program makes the copy at the end of that step and waits, so that no step is made that would be lost. The
-second one asks for a summary of the variables in the first copy at this step or behind it (replica_digest.py). The
-third one asks to set aside the first copy at this step or behind it; round and step of the copy on which all members
-agree follow, which stays set aside.
+second one asks for a summary of the variables in the copy of this step, if it is held, or else in the first one behind
+it (replica_digest.py). The third one asks to set aside the first copy at this step or behind it; round and step of the
+copy on which all members agree follow, which stays set aside.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class CopyRequest:
         return self._at(0)
 
     def summary_from(self) -> int:
-        """The step from which on the next copy is to be summarized; 0 for none."""
+        """The step of the copy that is to be summarized, or the first one behind it; 0 for none."""
         return self._at(SUMMARY)
 
     def set_aside_from(self) -> int:

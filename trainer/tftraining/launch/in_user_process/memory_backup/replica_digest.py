@@ -39,6 +39,7 @@ class ReplicaDigests:
     def __init__(self, variables: Variables) -> None:
         self._variables = variables
         self.count = max((len(arrays) for _, arrays in variables), default=0)
+        self.step = 0  # of the copy in the buffer
         self._words = [[_in_words(array) for array in _of(variables, replica)] for replica in range(self.count)]
 
     def digests(self) -> list[str]:
@@ -46,8 +47,8 @@ class ReplicaDigests:
         return [_digest(words) for words in self._words]
 
     def summary(self) -> dict[str, Any]:
-        """The cells of all local replicas, and their names, as JSON types. Whole numbers come last: they share no cell
-        with others."""
+        """The step, the cells of all local replicas, and their names, as JSON types. Whole numbers come last: they
+        share no cell with others."""
         length = max(1, -(-sum(arrays[0].size for _, arrays in self._variables) * self.count // CELLS))
         whole = [[each for each in self._variables if _is_whole(each[1][0]) == kind] for kind in (False, True)]
         owners = [[name for name, arrays in part for _ in _pieces(arrays[0], length)] for part in whole]
@@ -62,7 +63,8 @@ class ReplicaDigests:
         names = "\n".join(each.replace("\n", " ") for part in owners for each in part[:: max(1, together)])
         told = base64.b64encode(zlib.compress(names.encode(), 9)).decode()
         packed = base64.b64encode(b"".join(map(_pack, cells))).decode()
-        return {"replicas": self.count, "values": packed, "names": told if len(told) <= NAMES else ""}
+        names = told if len(told) <= NAMES else ""
+        return {"step": self.step, "replicas": self.count, "values": packed, "names": names}
 
 
 def _of(variables: Variables, replica: int) -> Iterator[Any]:
