@@ -63,7 +63,7 @@ class Gang:
     """Members whose own time is told; each call of `windows` ends so many windows."""
 
     def __init__(self, *names: str) -> None:
-        self.search, self.now = SlowMemberSearch(), 0.0
+        self.search, self.round, self.now = SlowMemberSearch(), 1, 0.0
         self.totals = {name: Totals(0, 0.0, 0.0) for name in names or ("worker-0", "worker-1")}
 
     def look(self, steps: int, slow: Mapping[str, float] = {}, seconds: float = SECONDS) -> SlowMember | None:
@@ -71,7 +71,7 @@ class Gang:
         for name, each in self.totals.items():
             self.totals[name] = Totals(each.steps + steps, each.seconds + steps * slow.get(name, 0.02), 0.0)
         told = {name: Snapshot(own_steps=n.steps, own_seconds=n.seconds) for name, n in self.totals.items()}
-        self.search.look(told, self.now)
+        self.search.look(self.round, told, self.now)
         return self.search.found
 
     def windows(self, count: int, **slow: float) -> SlowMember | None:
@@ -151,7 +151,9 @@ def test_a_window_has_enough_steps_of_each_member_and_lasts() -> None:
 def test_a_member_that_measures_nothing_is_left_out() -> None:
     search = SlowMemberSearch()
     for at in range(1, 9):
-        search.look({"worker-0": Snapshot(own_steps=20 * at, own_seconds=at * 0.4), "worker-1": Snapshot()}, at * 10.0)
+        search.look(
+            1, {"worker-0": Snapshot(own_steps=20 * at, own_seconds=at * 0.4), "worker-1": Snapshot()}, at * 10.0
+        )
     assert search.found is None, "one alone says nothing"
 
 
@@ -161,6 +163,14 @@ def test_a_program_that_begins_again_begins_anew() -> None:
     slow.totals = {name: Totals(0, 0.0, 0.0) for name in slow.totals}
     slow.look(1)
     assert slow.windows(WINDOWS - 1, worker_1=0.03) is None
+    assert slow.windows(1, worker_1=0.03) is not None
+
+
+def test_a_round_begins_anew_though_its_programs_have_gone_on_counting() -> None:
+    slow = gang()
+    slow.windows(WINDOWS - 1, worker_1=0.03)
+    slow.round += 1
+    assert slow.windows(WINDOWS, worker_1=0.03) is None
     assert slow.windows(1, worker_1=0.03) is not None
 
 

@@ -237,7 +237,8 @@ class Coordinator:
         pace = (self.last_incident and self.last_incident.steps_per_second) or math.inf
         allowed = now - self.skipping / pace
         self._check_no_step(allowed)
-        self.slow_members.look({each.name: each.progress for each in self.membership.trainers}, now)
+        trainers = {each.name: each.progress for each in self.membership.trainers}
+        self.slow_members.look(self.rounds.number, trainers, now)
         if self.rounds.is_overdue(now):
             self._check_late_start(allowed)
         self._announced_stop.retry(now)
@@ -289,7 +290,6 @@ class Coordinator:
             self._record_lost_step(peer.progress.step)
         self.history.mark_restart(self.last_incident)
         self.replicas.start_round()
-        self.slow_members.start_round()
         if self.rounds.begin(members, now):
             self.verdict.count_restart()
         fields, copies = self.membership.describe_round(), self.backups.start_round(self.rounds.number)

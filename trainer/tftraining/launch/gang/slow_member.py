@@ -80,21 +80,19 @@ class SlowMemberSearch:
 
     def __init__(self) -> None:
         self.found: SlowMember | None = None
-        self.start_round()
-
-    def start_round(self) -> None:
-        """Forget the windows of the last round, but not what they have shown."""
+        self._round = 0
         self._begin: dict[str, Totals] = {}
         self._begun_at = 0.0
         self._verdicts: list[dict[str, SlowMember]] = []
 
-    def look(self, programs: Mapping[str, Snapshot], now: float) -> None:
-        """End the window if it is long enough. `programs`: those of the members that train together."""
+    def look(self, number: int, programs: Mapping[str, Snapshot], now: float) -> None:
+        """End the window if it is long enough. `programs`: those of the members that train together in the round of
+        this `number`. Another round, or other members, begin anew, but do not end what was found."""
         told = {name: Totals.of(snapshot) for name, snapshot in programs.items()}
         totals = {name: each for name, each in told.items() if each is not None}
-        if totals.keys() != self._begin.keys() or any(totals[name].steps < self._begin[name].steps for name in totals):
-            self.start_round()
-            self._begin, self._begun_at = totals, now
+        is_other = number != self._round or totals.keys() != self._begin.keys()
+        if is_other or any(totals[name].steps < self._begin[name].steps for name in totals):
+            self._round, self._begin, self._begun_at, self._verdicts = number, totals, now, []
             return
         windows = {name: each.since(self._begin[name]) for name, each in totals.items()}
         if len(windows) < 2 or now < self._begun_at + SECONDS or min(each.steps for each in windows.values()) < STEPS:
