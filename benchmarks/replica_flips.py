@@ -229,9 +229,9 @@ def program(arguments: argparse.Namespace) -> None:
             train(tensorflow.constant(step))
             step += 1
             backup.step(step)
-    told = {"replicas": arguments.replicas, "keras": arguments.keras, "how": arguments.how, "cell": flips.length}
-    print(*flips.missed, sep="\n")
-    print(json.dumps({**told, **dict(sorted(flips.counts.items()))}), flush=True)
+    told = {name: getattr(arguments, name) for name in ("seed", "replicas", "keras", "how")}
+    told |= {"cell": flips.length, **dict(sorted(flips.counts.items())), "missed": flips.missed}
+    print(json.dumps(told), flush=True)
 
 
 def cost() -> dict[str, dict[str, float]]:
