@@ -30,6 +30,10 @@ def files(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
 
 
+def of_copy(uid: str, number: int, step: int) -> list[str]:
+    return [f"{PLACE}/{uid}/{each}-{number}-{step}" for each in ("copy", "crc32")]
+
+
 def test_a_stored_copy_comes_back_whole(store: Path, storage: Path, tmp_path: Path) -> None:
     write_copy(store, 3, 70, SIZE)
     stored = StoredCopy(storage, "uid")
@@ -52,7 +56,7 @@ def test_a_newer_copy_replaces_the_older_one_and_what_a_killed_launcher_has_left
         (storage / PLACE / "uid" / "new").touch()
     write_copy(store, 4, 80)
     stored.save(store, (4, 80), threading.Event())
-    assert files(storage) == [f"{PLACE}/uid/copy-4-80"]
+    assert files(storage) == of_copy("uid", 4, 80)
 
 
 def test_a_suspect_copy_is_removed_and_no_other(store: Path, storage: Path) -> None:
@@ -73,7 +77,7 @@ def test_only_the_job_that_has_stored_a_copy_finds_it(store: Path, storage: Path
     assert other.find() is None
     other.save(store, (3, 70), threading.Event())
     other.remove()
-    assert files(storage) == [f"{PLACE}/uid/copy-3-70"]
+    assert files(storage) == of_copy("uid", 3, 70)
 
 
 def test_the_copy_goes_with_its_job_and_nothing_else_does(store: Path, storage: Path) -> None:
@@ -94,7 +98,7 @@ def test_the_copy_of_a_deleted_job_is_removed_when_nobody_can_want_it_any_more(s
         at = place.stat().st_mtime - age
         os.utime(place, (at, at))
     StoredCopy(storage, "uid").save(store, (3, 70), threading.Event())
-    assert files(storage) == [f"{PLACE}/recent/copy-3-70", f"{PLACE}/uid/copy-3-70"]
+    assert files(storage) == [*of_copy("recent", 3, 70), *of_copy("uid", 3, 70)]
 
 
 def test_a_copy_that_nobody_waits_for_is_not_stored(store: Path, storage: Path) -> None:
@@ -105,7 +109,7 @@ def test_a_copy_that_nobody_waits_for_is_not_stored(store: Path, storage: Path) 
     abandoned.set()
     with pytest.raises(OSError, match="too long"):
         stored.save(store, (3, 70), abandoned)
-    assert files(storage) == [f"{PLACE}/uid/copy-3-60"]
+    assert files(storage) == of_copy("uid", 3, 60)
 
 
 @pytest.mark.parametrize("name", ["copy-3-70.tmp", "copy-x-1", "copy-1", "new"])
@@ -124,3 +128,27 @@ def test_a_damaged_copy_is_not_loaded(store: Path, storage: Path, content: bytes
     with pytest.raises((OSError, ValueError)):
         StoredCopy(storage, "uid").load(store, (3, 70), threading.Event())
     assert files(store) == []
+
+
+@pytest.mark.parametrize("place", [100, SIZE - 1], ids=["in the head", "at the end"])
+def test_a_copy_whose_bytes_the_storage_has_changed_is_not_loaded(store: Path, storage: Path, place: int) -> None:
+    write_copy(store, 3, 70, SIZE)
+    StoredCopy(storage, "uid").save(store, (3, 70), threading.Event())
+    (store / "copy-3-70").unlink()
+    with (storage / PLACE / "uid" / "copy-3-70").open("r+b") as file:
+        file.seek(place)
+        old = file.read(1)
+        file.seek(place)
+        file.write(bytes([old[0] ^ 1]))
+    with pytest.raises(ValueError, match="the storage has changed its bytes"):
+        StoredCopy(storage, "uid").load(store, (3, 70), threading.Event())
+    assert files(store) == []
+
+
+def test_a_copy_of_a_launcher_that_wrote_no_checksum_is_loaded(store: Path, storage: Path) -> None:
+    write_copy(store, 3, 70, SIZE)
+    StoredCopy(storage, "uid").save(store, (3, 70), threading.Event())
+    (storage / PLACE / "uid" / "crc32-3-70").unlink()
+    (store / "copy-3-70").unlink()
+    StoredCopy(storage, "uid").load(store, (3, 70), threading.Event())
+    assert is_whole(store / "copy-3-70", 70)
