@@ -53,6 +53,7 @@ class Quotas:
         self._with_room: set[Key] = set()
         self._watches: dict[str, _Watch] = {}
         self._without: dict[str, float] = {}
+        self._put_off: dict[str, tuple[float, ApiError]] = {}
 
     @property
     def watches(self) -> int:
@@ -66,15 +67,22 @@ class Quotas:
 
     async def read(self, namespace: str, fresh: bool = False) -> list[Manifest]:
         """The quotas of the namespace; none if this account may not list them. That a namespace has none may be known
-        from READ_SECONDS ago unless the answer has to be `fresh`: a thousand new jobs are no thousand lists."""
+        from READ_SECONDS ago unless the answer has to be `fresh`: a thousand new jobs are no thousand lists. If the
+        server has asked one job to wait, all wait: the answer is the same ApiError, without a request."""
         now = asyncio.get_running_loop().time()
         if not fresh and now - self._without.get(namespace, -READ_SECONDS) < READ_SECONDS:
             return []
+        until, told = self._put_off.get(namespace, (now, None))
+        if told is not None and now < until:
+            raise ApiError(told.status, told.reason, told.message, until - now)
         self._without.pop(namespace, None)
+        self._put_off.pop(namespace, None)
         try:
             quotas, _ = await self._api.list(f"/api/v1/namespaces/{namespace}/{KIND}", [])
         except ApiError as error:
             if error.status not in (403, 404):
+                if error.retry_after > 0:
+                    self._put_off[namespace] = (now + error.retry_after, error)
                 raise
             quotas = []
         if not quotas:

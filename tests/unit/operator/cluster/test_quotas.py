@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.support.fake_api_server import Answer, FakeServer, events, listing, serving
+from tftraining_api.kube.api import Api, ApiError
 from tftraining_api.model.names import Key
 from tftraining_operator.cluster.quotas import (
     KIND,
@@ -168,6 +169,30 @@ async def test_without_the_right_it_says_so_once_until_the_right_comes(caplog: p
         run.fake.on(f"WATCH {EVERYWHERE}", events(hold=True))
         await run.until(lambda: bool(run.woken))
         assert run.quotas.refused == [] and run.quotas.watches == 1
+
+
+async def test_all_jobs_of_a_namespace_wait_where_the_server_has_asked_one_to_wait() -> None:
+    class Overloaded:
+        tries = 0
+
+        async def list(self, path: str, selector: object) -> tuple[list[Any], int]:
+            self.tries += 1
+            raise ApiError(429, "TooManyRequests", "later", 0.2)
+
+    api = Overloaded()
+    quotas = Quotas(cast("Api", api), print, everywhere=True)
+    for fresh in (False, True, False):
+        with pytest.raises(ApiError) as told:
+            await quotas.read("ns", fresh)
+        assert told.value.status == 429 and 0 < told.value.retry_after <= 0.2
+    assert api.tries == 1
+    with pytest.raises(ApiError):
+        await quotas.read("other")
+    assert api.tries == 2
+    await asyncio.sleep(0.21)
+    with pytest.raises(ApiError):
+        await quotas.read("ns")
+    assert api.tries == 3
 
 
 async def test_many_that_wait_are_woken_a_few_at_a_time_in_turn() -> None:
