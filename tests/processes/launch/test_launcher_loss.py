@@ -33,23 +33,6 @@ def test_a_killed_launcher_is_replaced(tmp_path: Path, victim: str) -> None:
         assert not gang.violations()
 
 
-def is_dead(pid: int) -> bool:
-    """Whether a process has ended; a busy machine's init may take a while to ask for its exit code."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] in "ZX"
-    except OSError:
-        return True
-
-
-def test_a_program_dies_with_its_killed_launcher(tmp_path: Path) -> None:
-    with LocalGang(tmp_path, {"worker": 2}, *ENDLESS) as gang:
-        gang.start()
-        gang.wait_for_phase("Training")
-        pid = gang.pid("worker-1")
-        gang.kill("worker-1")
-        gang.wait_for(lambda: is_dead(pid))
-
-
 def test_the_operators_ledger_is_merged(tmp_path: Path) -> None:
     known = {
         "inPlace": 4,

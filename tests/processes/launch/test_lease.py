@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.processes.launch.test_launcher_loss import is_dead
 from tests.support.launchers.gang import LocalGang
+from tests.support.launchers.harness import alive
 from tests.support.launchers.relay import Relay
 from tests.support.needed import need_or_skip
 from tests.support.ports import free_ports
@@ -46,7 +46,7 @@ def watchdog(gang: LocalGang, name: str) -> int:
 
     def found() -> list[int]:
         running = children(gang.launchers[name].pid)
-        return [pid for pid in running if name_of(pid) == NAME and not is_dead(pid)]
+        return [pid for pid in running if name_of(pid) == NAME and alive(pid)]
 
     pid: int = gang.wait_for(found)[0]
     return pid
@@ -125,7 +125,7 @@ def test_the_chiefs_program_ends_with_its_lease(tmp_path: Path) -> None:
         gang.wait_for(lambda: len(gang.last_stamps(1)) == 4)
         pid = gang.pid("worker-0")
         gang.kill("worker-0", signal.SIGSTOP)
-        gang.wait_for(lambda: is_dead(pid))
+        gang.wait_for(lambda: not alive(pid))
         gang.wait_for(lambda: max(gang.last_stamps(1).values()) < time.monotonic() - 0.5)
         gang.kill("worker-0", signal.SIGCONT)
         status = gang.wait_for_phase("Training", 2)
@@ -146,7 +146,7 @@ def test_the_program_of_a_launcher_that_is_pid_1(tmp_path: Path) -> None:
         assert gang.status("worker-1")["pid"] not in names, "it has numbers of its own"
         os.kill(launcher, signal.SIGSTOP)
         (program,) = [pid for pid, name in names.items() if name != NAME]
-        gang.wait_for(lambda: is_dead(program))
+        gang.wait_for(lambda: not alive(program))
         gang.wait_for(lambda: max(gang.last_stamps(1).values()) < time.monotonic() - 0.5)
         os.kill(launcher, signal.SIGCONT)
         gang.wait_for_phase("Training", 2)
@@ -160,16 +160,16 @@ def test_a_killed_watchdog_is_replaced_and_ends_with_the_launcher(tmp_path: Path
         gang.wait_for_phase("Training")
         first, pid = watchdog(gang, "worker-1"), gang.pid("worker-1")
         os.kill(first, signal.SIGKILL)
-        gang.wait_for(lambda: is_dead(first))
+        gang.wait_for(lambda: not alive(first))
         second = watchdog(gang, "worker-1")
         os.kill(second, signal.SIGTERM)
         gang.kill("worker-1", signal.SIGSTOP)
-        gang.wait_for(lambda: is_dead(pid))
+        gang.wait_for(lambda: not alive(pid))
         gang.kill("worker-1", signal.SIGCONT)
         gang.wait_for_phase("Training", 2)
         assert watchdog(gang, "worker-1") == second
         gang.kill("worker-1")
-        gang.wait_for(lambda: is_dead(second))
+        gang.wait_for(lambda: not alive(second))
 
 
 def test_a_watchdog_that_does_not_answer_is_replaced_before_the_next_round(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_watchdog_that_does_not_answer_is_replaced_before_the_next_round(tmp_p
         first = watchdog(gang, "worker-1")
         os.kill(first, signal.SIGSTOP)
         gang.kill_program("worker-0")
-        gang.wait_for(lambda: is_dead(first))
+        gang.wait_for(lambda: not alive(first))
         gang.wait_for_phase("Training", gang.status()["round"])
         assert watchdog(gang, "worker-1") != first
         assert not gang.violations()

@@ -10,17 +10,7 @@ import pytest
 from tests.support.launchers.gang import LocalGang
 
 
-def test_two_members_train_and_end_with_the_chief(tmp_path: Path) -> None:
-    with LocalGang(tmp_path, {"worker": 2}) as gang:
-        gang.start()
-        assert gang.wait() == {"worker-0": 0, "worker-1": 0}
-        assert {(name, number) for name, number, _ in gang.starts()} == {("worker-0", 1), ("worker-1", 1)}
-        assert gang.message("worker-1")["verdict"] == "Succeeded"
-        last = gang.message("worker-0")["progress"]
-        assert last["epoch"] == last["epochs"] > 0
-
-
-def test_a_killed_program_restarts_the_gang(tmp_path: Path) -> None:
+def test_a_killed_program_restarts_the_gang_which_ends_with_the_chief(tmp_path: Path) -> None:
     with LocalGang(tmp_path, {"worker": 2}, "--epochs", "10", "--steps", "10", "--step-seconds", "0.03") as gang:
         gang.start()
         gang.wait_for_phase("Training")
@@ -31,6 +21,10 @@ def test_a_killed_program_restarts_the_gang(tmp_path: Path) -> None:
         assert status["ledger"]["processFailures"] == 1
         assert status["ledger"]["inPlace"] == 1
         assert gang.wait() == {"worker-0": 0, "worker-1": 0}
+        assert {(name, number) for name, number, _ in gang.starts()} == {(n, r) for n in gang.names for r in (1, 2)}
+        assert gang.message("worker-1")["verdict"] == "Succeeded"
+        last = gang.message("worker-0")["progress"]
+        assert last["epoch"] == last["epochs"] > 0
         assert not gang.violations()
 
 
