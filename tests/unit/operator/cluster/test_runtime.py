@@ -271,12 +271,14 @@ async def test_a_fault_of_the_leader_election_ends_the_process_and_its_writes(
         monkeypatch.setattr(LeaderElector, "run", broken)
         monkeypatch.setattr(Operator, "_synced", synced)
         fake.on("GET /apis/tftraining.dev/v1", INSTALLED)
-        lost: list[str] = []
+        lost = asyncio.Queue[str]()
         settings = OperatorConfig(port=free_port(), leader_election=LeaseName("system", "lease"))
-        operator = await Operator.start(settings, lost.append)
+        operator = await Operator.start(settings, lost.put_nowait)
         try:
-            await asyncio.sleep(0.05)
-            assert lost == ["lost the lease system/lease: a fault of the leader election: KeyError('bug')"]
+            async with asyncio.timeout(60):
+                told = await lost.get()
+            assert told == "lost the lease system/lease: a fault of the leader election: KeyError('bug')"
+            assert lost.empty()
             assert not operator._leads(), "no write is sent any more"
             assert "Traceback" in caplog.text
         finally:
