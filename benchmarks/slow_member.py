@@ -44,17 +44,18 @@ class Member:
 
     def measure(self, gang: LocalGang, seconds: float) -> None:
         """Note the share of a core that it uses, and the seconds of a step."""
-        before, began = (self._cpu(), self._steps(gang)), time.monotonic()
+        before, began = (self._cpu(), self.steps(gang)), time.monotonic()
         time.sleep(seconds)
         passed = time.monotonic() - began
         self.cores = (self._cpu() - before[0]) / passed
-        self.step = passed / max(1, self._steps(gang) - before[1])
+        self.step = passed / max(1, self.steps(gang) - before[1])
 
     def _cpu(self) -> float:
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
-    def _steps(self, gang: LocalGang) -> int:
+    def steps(self, gang: LocalGang) -> int:
+        """The steps that the gang has made."""
         return int(gang.status()["progress"]["totalSteps"])
 
 
@@ -131,10 +132,10 @@ def waits(gang: LocalGang, seconds: float, found: Callable[[dict[str, Any]], boo
     return last, time.monotonic() - began
 
 
-def run(keras: str, members: int, windows: int, seed: int) -> list[dict[str, Any]]:
+def run(keras: str, members: int, windows: int, seed: int, batch: int) -> list[dict[str, Any]]:
     """The windows: what was done, and what the launcher has said."""
-    draw, found = random.Random(seed), []
-    os.environ.update(KERAS=keras, TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
+    draw, found, measured = random.Random(seed), [], 2.0 + batch / 200  # seconds: a step of 1,900 takes a second
+    os.environ.update(KERAS=keras, BATCH=str(batch), TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
     with (
         tempfile.TemporaryDirectory() as name,
         LocalGang(Path(name), {"worker": members}, memberTimeoutSeconds=6, maxRestarts=0) as gang,
@@ -147,14 +148,16 @@ def run(keras: str, members: int, windows: int, seed: int) -> list[dict[str, Any
         draw.shuffle(kinds)
         for number, kind in enumerate(kinds):
             victim = draw.randrange(members)
-            trained[victim].measure(gang, 2.0)
+            trained[victim].measure(gang, measured)
             calm = trained[victim].step
+            begun = trained[victim].steps(gang)
             with nullcontext() if kind == "calm" else FAULTS[kind](trained[victim]):
                 patience = CALM if kind == "calm" else PATIENCE
                 last, seconds = waits(gang, patience, lambda each: each["member"] is not None)
-                trained[victim].measure(gang, 2.0)
+                steps = trained[victim].steps(gang) - begun
+                trained[victim].measure(gang, measured)
             slower = trained[victim].step / calm
-            each = {"kind": kind, "victim": gang.names[victim], **last, "seconds": round(seconds, 1)}
+            each = {"kind": kind, "victim": gang.names[victim], **last, "seconds": round(seconds, 1), "steps": steps}
             found.append({**each, "slower": round(slower, 2)})
             print(f"{number + 1} of {len(kinds)}: {found[-1]}", flush=True)
             waits(gang, PATIENCE, lambda each: each["member"] is None)
@@ -176,6 +179,7 @@ def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
             "right_cause": sum(each["cause"] == CAUSES.get(kind) for each in hits),
             "factor": [min(each["factor"] for each in hits), max(each["factor"] for each in hits)] if hits else None,
             "seconds": statistics.median(each["seconds"] for each in hits) if hits else None,
+            "steps": statistics.median(each["steps"] for each in hits) if hits else None,
             "slower": statistics.median(each["slower"] for each in of),
         }
     precision = len(right) / len(named) if named else None
@@ -236,6 +240,7 @@ def main() -> None:
     parser.add_argument("--keras", choices=("tf_keras", "keras"), default="tf_keras")
     parser.add_argument("--members", type=int, default=2)
     parser.add_argument("--windows", type=int, default=40, help="with a fault, and as many without")
+    parser.add_argument("--batch", type=int, default=96, help="examples of a step: 96 take about 60 ms")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--overhead", action="store_true", help="measure what a step pays, and nothing else")
     options = parser.parse_args()
@@ -244,9 +249,13 @@ def main() -> None:
         return
     if not os.access(QUOTAS, os.W_OK):
         parser.error(f"the quota of CPU time needs cgroup v1 ({QUOTAS}), and the right to write there")
-    of_run = summary(run(options.keras, options.members, options.windows, options.seed))
+    of_run = summary(run(options.keras, options.members, options.windows, options.seed, options.batch))
     load = round(os.getloadavg()[0], 1)
-    print(json.dumps({"keras": options.keras, "members": options.members, **of_run, "load_average": load}))
+    print(
+        json.dumps(
+            {"keras": options.keras, "members": options.members, "batch": options.batch, **of_run, "load_average": load}
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ from typing import Any
 
 import tensorflow as tf
 
-UNITS, BATCH, FEATURES = 1024, 96, 1024
+UNITS, FEATURES = 1024, 1024
+BATCH = int(os.environ.get("BATCH", "96"))
 STEPS = 200  # an epoch
 
 

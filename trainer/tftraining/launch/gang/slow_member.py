@@ -16,7 +16,7 @@ from statistics import median_low
 from tftraining.launch.progress import Snapshot
 
 LIMIT, LARGEST = 1.25, 1000.0  # of the factor
-STEPS, SECONDS, WINDOWS = 6, 4.0, 3
+STEPS, SECONDS, WINDOWS = 4, 4.0, 3
 COMPUTES, WAITS_FOR_INPUT = "Computes", "WaitsForInput"
 
 
