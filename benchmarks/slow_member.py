@@ -194,7 +194,8 @@ def overhead(steps: int) -> dict[str, float]:
     from tftraining.launch.in_user_process.own_time import OwnTime  # noqa: PLC0415
 
     clock = OwnTime()
-    clock.begin_fit()
+    clock.begin_fit(None)
+    clock.begin_step(0)
     value = tf.ones((8,))
 
     places = [(1, False), (0, False), (0, True), *[(0, False)] * METRICS]

@@ -20,7 +20,8 @@ class Clock(OwnTime):
         self.graph, self.now = [0.0] * 4, 100.0
         self._handle = "there"
         monkeypatch.setattr(time, "perf_counter", lambda: self.now)
-        self.begin_fit()
+        monkeypatch.setattr(own_time, "_is_deterministic", lambda: False)
+        self.begin_fit(None)
 
     def _read(self) -> list[float]:
         return list(self.graph)

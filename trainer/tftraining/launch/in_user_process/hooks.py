@@ -89,7 +89,8 @@ def _arm() -> None:
         cache_hook.install(page)
         main_thread.install(page)
     own = tracker()
-    if own is not None and peers.names_trainer(_environment.get("TF_CONFIG", "")):
+    tf_config = _environment.get("TF_CONFIG", "")
+    if own is not None and peers.names_trainer(tf_config) and not peers.names_parameter_server(tf_config):
         own_time.install(own.own_time)
     private = private_files.PrivateFiles(_environment)
     private.install()

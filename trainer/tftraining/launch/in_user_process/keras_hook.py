@@ -178,7 +178,7 @@ def _on_train_begin(tracker: Tracker, package: str, callbacks: Any, logs: Any = 
     done = _counted(callbacks)
     done = _restored(callbacks, params.get("steps")) if done is None else done
     tracker.begin_fit(done, params.get("epochs"), params.get("steps"))
-    tracker.own_time.begin_fit()
+    tracker.own_time.begin_fit(callbacks.model)
     try:
         _report_backups(tracker, callbacks)
     except Exception as error:

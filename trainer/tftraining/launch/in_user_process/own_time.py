@@ -8,7 +8,8 @@ waits, and the wait for the own input. They delay neither, and change no value.
 
 Only where it is known what they measure: in `fit` of a MultiWorkerMirroredStrategy on CPUs (a GPU has not computed a
 gradient when its kernel is queued), outside of XLA (which has no clock), with one all-reduce of gradients a step. The
-first step of each epoch, callbacks and evaluations do not count. It must never fail, and must not import TensorFlow.
+first step of each epoch, callbacks and evaluations do not count. With deterministic operations TensorFlow refuses its
+clock, so there is none. It must never fail, and must not import TensorFlow.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ REDUCTION, ITERATOR = (
     "tensorflow.python.distribute.cross_device_ops",
     "tensorflow.python.data.ops.iterator_ops",
 )
-_XLA = "tensorflow.python.ops.control_flow_util"
+_XLA, _CONFIG = "tensorflow.python.ops.control_flow_util", "tensorflow.python.framework.config"
 _LOST = "no search for a slow member"
 SURFACES = {
     REDUCTION: Surface(
@@ -42,6 +43,7 @@ SURFACES = {
             Part(REDUCTION, "CollectiveAllReduce._all_reduce_per_replica_values", uses="_all_reduce"),
             Part(REDUCTION, "CollectiveAllReduce._all_reduce", "self reduce_op value replica_id options", "_devices"),
             Part(_XLA, "GraphOrParentsInXlaContext", "graph"),
+            Part(_CONFIG, "is_op_determinism_enabled", ""),
         ),
     ),
     ITERATOR: Surface(
@@ -63,22 +65,29 @@ class OwnTime:
 
     def __init__(self) -> None:
         self.totals = (0, 0.0, 0.0)
-        self._in_fit = False
+        self._in_step = False  # of `fit`: only functions that are traced there are measured
         self._handle: Any = None  # of seconds and counts in the graph: [wait, input, waits, inputs]
         self._before = [0.0] * 4
+        self._is_broken = False
         self._is_fresh = True  # the next step is the first one of an epoch
         self._first, self._began = 0, 0.0
         self._steps, self._seconds, self._next_look = 0, 0.0, 0.0
 
     # In `fit`.
 
-    def begin_fit(self) -> None:
-        """Functions that are traced from now on are measured."""
-        self._in_fit = self._is_fresh = True
+    def begin_fit(self, model: Any) -> None:
+        """A `fit` of this model begins. A function with clocks that was traced before the program has asked for
+        deterministic operations would fail: the model gets another one."""
+        self._is_fresh = True
+        try:
+            if self._handle is not None and _is_deterministic():
+                model.make_train_function(force=True)
+        except Exception as error:
+            self._stop(error)
 
     def end_fit(self) -> None:
         """Functions that are traced from now on are those of the program."""
-        self._in_fit = False
+        self._in_step = False
 
     def begin_epoch(self) -> None:
         """Forget what has not been added up: an evaluation may follow the last step of an epoch."""
@@ -86,10 +95,11 @@ class OwnTime:
 
     def begin_step(self, batch: int) -> None:
         """A step begins, behind all callbacks."""
-        self._first, self._began = batch, time.perf_counter()
+        self._first, self._began, self._in_step = batch, time.perf_counter(), True
 
     def end_step(self, batch: int) -> None:
         """The steps up to this one are done, before any callback."""
+        self._in_step = False
         if self._handle is None:
             return
         now = time.perf_counter()
@@ -118,7 +128,7 @@ class OwnTime:
         return [float(each) for each in value.numpy()]
 
     def _stop(self, error: Exception) -> None:
-        self._handle, self._in_fit = None, False
+        self._handle, self._is_broken = None, True
         sys.stderr.write(f"tftraining: {_LOST}: {type(error).__name__}: {error}\n")
 
     # In the graph.
@@ -157,24 +167,33 @@ class OwnTime:
     def _begin(self, place: int, given: Any) -> tuple[Any, Any, list[Any]]:
         """The graph, the time when all `given` tensors are there, and these; no graph where nothing is measured."""
         tensorflow = sys.modules["tensorflow"]
-        if not self._in_fit or tensorflow.executing_eagerly():
+        if not self._in_step or self._is_broken or tensorflow.executing_eagerly() or _is_deterministic():
             return None, None, []
         graph = tensorflow.compat.v1.get_default_graph()
         if not graph.building_function or sys.modules[_XLA].GraphOrParentsInXlaContext(graph):
             return None, None, []
-        self._make_counters(tensorflow)
+        if not self._make_counters(tensorflow):
+            return None, None, []
         tensors = _tensors(given)
         with tensorflow.control_dependencies(tensors), tensorflow.device("/device:CPU:0"):
             return graph, tensorflow.timestamp(), tensors
 
-    def _make_counters(self, tensorflow: Any) -> None:
-        """Not a tf.Variable: those are counted, copied and saved."""
+    def _make_counters(self, tensorflow: Any) -> bool:
+        """Whether there are counters: without eager execution nobody would initialize them. Not a tf.Variable: those
+        are counted, copied and saved."""
         if self._handle is None:
             with tensorflow.init_scope(), tensorflow.device("/device:CPU:0"):
+                if not tensorflow.executing_eagerly():
+                    return False
                 kind, shape = tensorflow.float64, [4]
                 handle = tensorflow.raw_ops.VarHandleOp(dtype=kind, shape=shape, shared_name=_NAME)
                 tensorflow.raw_ops.AssignVariableOp(resource=handle, value=tensorflow.zeros(shape, kind))
                 self._handle = handle
+        return True
+
+
+def _is_deterministic() -> bool:
+    return bool(sys.modules[_CONFIG].is_op_determinism_enabled())
 
 
 def _tensors(nested: Any) -> list[Any]:

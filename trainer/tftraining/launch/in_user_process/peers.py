@@ -47,6 +47,11 @@ def names_trainer(tf_config: str) -> bool:
         return False
 
 
+def names_parameter_server(tf_config: str) -> bool:
+    """Whether this TF_CONFIG, which `names_trainer`, has parameter servers."""
+    return bool(json.loads(tf_config)["cluster"].get("ps"))
+
+
 def _has_server() -> bool:
     """Whether a tf.distribute.Server exists. The search takes a tenth of a second, once in a process that is alone."""
     kind = getattr(sys.modules.get(SERVER_MODULE), "Server", None)
