@@ -1,9 +1,9 @@
 """How often the comparison of replicas tells a difference where there is none: lessons and examples that make copies.
 
 `python -m benchmarks.replica_comparisons --comparisons 10000` trains each program of PROGRAMS once, in a real gang of
-two workers under their launchers, with copies as often as launchers allow, and counts what the launcher of the chief
-has compared and told. `alarms` are differences beyond the tolerance; `rounded` are gangs whose replicas differ in their
-last bits. The last line is JSON.
+two workers under their launchers, with copies and heartbeats as often as launchers allow, and counts what the launcher
+of the chief has compared and told. `alarms` are differences beyond the tolerance; `rounded` are gangs whose replicas
+differ in their last bits. The other lessons make no copies. The last line is JSON.
 """
 
 import argparse
@@ -11,9 +11,11 @@ import json
 import os
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +23,35 @@ from tests.support.launchers.gang import LocalGang
 
 LOOK_SECONDS = 0.2
 PATIENCE = 180.0  # for the first comparison
-EXAMPLE = ["-m", "tftraining.examples.multi_worker_mnist", "--epochs", "100000"]
+TIMEOUT = 1  # memberTimeoutSeconds: a heartbeat, which brings some comparisons, every sixth of it
+EXAMPLE = ["-m", "tftraining.examples.multi_worker_mnist", "--epochs", "100000", "--steps-per-epoch", "200"]
 LESSON = """
-import importlib.util, sys
-path = importlib.util.find_spec("tftraining.lessons.{name}").origin
-text = open(path).read().replace("EPOCHS, STEPS_PER_EPOCH = 10, 40", "EPOCHS, STEPS_PER_EPOCH = 100_000, 400")
+import importlib.util
+path = importlib.util.find_spec("tftraining.lessons.multi_worker_fit").origin
+text = open(path).read()
+for old, new in {changes}:
+    assert old in text, old
+    text = text.replace(old, new)
 exec(compile(text, path, "exec"), {{"__name__": "__main__", "__file__": path}})
 """
+LONG = ("EPOCHS, STEPS_PER_EPOCH = 10, 40", "EPOCHS, STEPS_PER_EPOCH = 100_000, 400")
+KERAS_3 = ("import tf_keras as keras", "import keras")
+
+
+def lesson(*changes: tuple[str, str]) -> list[str]:
+    """The arguments of Python for the lesson with `fit`, with these changes of its text."""
+    return ["-c", LESSON.format(changes=list(changes))]
+
+
 PROGRAMS: dict[str, list[str]] = {
-    "lesson multi_worker_fit": ["-c", LESSON.format(name="multi_worker_fit")],
-    "example multi_worker_mnist": [*EXAMPLE, "--steps-per-epoch", "200"],
-    "example multi_worker_mnist, custom loop": [*EXAMPLE, "--steps-per-epoch", "200", "--loop", "custom"],
+    "lesson multi_worker_fit": lesson(LONG),
+    "lesson multi_worker_fit, Keras 3": lesson(LONG, KERAS_3),
+    "example multi_worker_mnist": EXAMPLE,
+    "example multi_worker_mnist, Keras 3": [*EXAMPLE, "--keras", "3"],
+    "example multi_worker_mnist, custom loop": [*EXAMPLE, "--loop", "custom"],
+    "example multi_worker_mnist, custom loop, Keras 3": [*EXAMPLE, "--loop", "custom", "--keras", "3"],
 }
+starting = threading.Lock()  # the environment is that of the process
 
 
 def compared(gang: LocalGang) -> dict[str, Any]:
@@ -47,10 +66,12 @@ def train(program: Sequence[str], wanted: int, seconds: float) -> dict[str, Any]
     """Train until so many copies were compared, or a difference was told, or for so long behind the first one."""
     backups = {"mode": "Auto", "maxOverheadPercent": 100, "sizeLimit": 1 << 30}
     with tempfile.TemporaryDirectory() as place:
-        os.environ["TFTRAINING_DIR"] = f"{place}/job"
-        with LocalGang(Path(place), {"worker": 2}, memoryBackup=backups, maxRestarts=0) as gang:
+        options = {"memoryBackup": backups, "memberTimeoutSeconds": TIMEOUT, "maxRestarts": 0}
+        with LocalGang(Path(place), {"worker": 2}, **options) as gang:
             gang.command = [sys.executable, *program]
-            gang.start()
+            with starting:
+                os.environ["TFTRAINING_DIR"] = f"{place}/job"
+                gang.start()
             end, found = time.monotonic() + PATIENCE, dict[str, Any]()
             while time.monotonic() < end and found.get("replicasCompared", 0) < wanted:
                 time.sleep(LOOK_SECONDS)
@@ -67,15 +88,22 @@ def train(program: Sequence[str], wanted: int, seconds: float) -> dict[str, Any]
 
 
 def main() -> int:
-    """Train each program in turn."""
+    """Train each program, some of them at once."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--comparisons", type=int, default=10_000, help="of all programs together")
     parser.add_argument("--seconds", type=float, default=120.0, help="for one program at most")
+    parser.add_argument("--at-once", type=int, default=1, help="programs that train at the same time")
+    parser.add_argument("--only", default="", help="programs with this text in their names")
     arguments = parser.parse_args()
-    found = {}
-    for name, program in PROGRAMS.items():
-        found[name] = train(program, -(-arguments.comparisons // len(PROGRAMS)), arguments.seconds)
+    programs = {name: each for name, each in PROGRAMS.items() if arguments.only in name}
+    found: dict[str, dict[str, Any]] = {}
+
+    def measure(name: str) -> None:
+        found[name] = train(programs[name], -(-arguments.comparisons // len(programs)), arguments.seconds)
         print(name, found[name], flush=True)
+
+    with ThreadPoolExecutor(arguments.at_once) as pool:
+        list(pool.map(measure, programs))
     every = found.values()
     total = {
         "comparisons": sum(each["comparisons"] for each in every),
