@@ -56,7 +56,6 @@ SURFACES = {
 }
 LOOK_SECONDS = 0.25  # between two looks at the clocks of the graph, of which each costs 0.1 ms
 _WAIT, _INPUT, _NAME = 0, 1, "tftraining_own_time"
-_LAST = "_tftraining_last_reduced"  # of a graph: the end of its last all-reduce
 
 
 class OwnTime:
@@ -135,15 +134,15 @@ class OwnTime:
 
     def timed(self, place: int, given: Any, call: Callable[[], Any], counts: bool = True) -> Any:
         """The result of a call that adds to a graph, with the time from when all `given` tensors are there to its end
-        added to the counters at `place`. A call without any begins when the clock has been read. All-reduces run in
-        the order in which they were added, so none begins to wait before the last one's end. Those of metrics are no
-        steps: only one that `counts` is."""
+        added to the counters at `place`. A call without any begins when the clock has been read. TensorFlow reads the
+        clocks of a function in the order in which they were added, so no wait begins before the last one's end.
+        All-reduces of metrics are no steps: only one that `counts` is."""
         try:
-            graph, began, tensors = self._begin(place, given)
+            began, tensors = self._begin(given)
         except Exception as error:
             self._stop(error)
-            graph = None
-        if graph is None:
+            began = None
+        if began is None:
             return call()
         tensorflow = sys.modules["tensorflow"]
         with tensorflow.control_dependencies([] if tensors else [began]):
@@ -151,10 +150,6 @@ class OwnTime:
         try:
             with tensorflow.control_dependencies(_tensors(result)), tensorflow.device("/device:CPU:0"):
                 now = tensorflow.timestamp()
-                if place == _WAIT:
-                    before = getattr(graph, _LAST, None)
-                    began = began if before is None else tensorflow.maximum(began, before)
-                    setattr(graph, _LAST, now)
                 seconds, count = [0.0] * 4, [0.0] * 4
                 seconds[place], count[place + 2] = 1.0, float(counts)
                 kind = tensorflow.float64
@@ -164,19 +159,19 @@ class OwnTime:
             self._stop(error)
         return result
 
-    def _begin(self, place: int, given: Any) -> tuple[Any, Any, list[Any]]:
-        """The graph, the time when all `given` tensors are there, and these; no graph where nothing is measured."""
+    def _begin(self, given: Any) -> tuple[Any, list[Any]]:
+        """The time when all `given` tensors are there, and these; None where nothing is measured."""
         tensorflow = sys.modules["tensorflow"]
         if not self._in_step or self._is_broken or tensorflow.executing_eagerly() or _is_deterministic():
-            return None, None, []
+            return None, []
         graph = tensorflow.compat.v1.get_default_graph()
         if not graph.building_function or sys.modules[_XLA].GraphOrParentsInXlaContext(graph):
-            return None, None, []
+            return None, []
         if not self._make_counters(tensorflow):
-            return None, None, []
+            return None, []
         tensors = _tensors(given)
         with tensorflow.control_dependencies(tensors), tensorflow.device("/device:CPU:0"):
-            return graph, tensorflow.timestamp(), tensors
+            return tensorflow.timestamp(), tensors
 
     def _make_counters(self, tensorflow: Any) -> bool:
         """Whether there are counters: without eager execution nobody would initialize them. Not a tf.Variable: those
