@@ -134,7 +134,7 @@ def waits(gang: LocalGang, seconds: float, found: Callable[[dict[str, Any]], boo
 
 def run(keras: str, members: int, windows: int, seed: int, batch: int) -> list[dict[str, Any]]:
     """The windows: what was done, and what the launcher has said."""
-    draw, found, measured = random.Random(seed), [], 2.0 + batch / 200  # seconds: a step of 1,900 takes a second
+    draw, found, measured = random.Random(seed), [], 2.0 + batch / 1000  # seconds: a step of 8,000 takes one
     os.environ.update(KERAS=keras, BATCH=str(batch), TF_CPP_MIN_LOG_LEVEL="3", CUDA_VISIBLE_DEVICES="-1")
     with (
         tempfile.TemporaryDirectory() as name,
