@@ -16,14 +16,14 @@ import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from tests.support.launchers.gang import LocalGang
+from tests.support.launchers.stopped import stopped_now_and_then
 
 FACTOR = 1.5
 PERIOD = 0.02  # seconds of a stop and a run
@@ -62,26 +62,9 @@ class Member:
 # --- faults
 
 
-@contextmanager
-def stopped(member: Member) -> Iterator[None]:
+def stopped(member: Member) -> AbstractContextManager[None]:
     """The member stands still for a part of the time."""
-    over = threading.Event()
-
-    def run() -> None:
-        part = PERIOD * (1 - 1 / FACTOR)
-        while not over.is_set():
-            os.kill(member.pid, signal.SIGSTOP)
-            time.sleep(part)
-            os.kill(member.pid, signal.SIGCONT)
-            over.wait(PERIOD - part)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
+    return stopped_now_and_then(member.pid, PERIOD * (1 - 1 / FACTOR), PERIOD / FACTOR)
 
 
 @contextmanager

@@ -728,6 +728,10 @@ def test_the_usage_of_a_job(new_job: NewJob, control_plane: ControlPlane, namesp
         assert (shown.returncode, shown.stderr) == (0, "")
         _, first, second = (line.split() for line in shown.stdout.splitlines())
         assert (first[:2], second[:2], "512Mi" in second) == (["worker-0", "-"], ["worker-1", "750m"], True)
+        slow = {"type": "SlowMember", "status": "True", "reason": "SlowMember", "message": "the others wait"}
+        slow["lastTransitionTime"] = "2026-03-01T12:00:00Z"
+        job.patch({"status": {"conditions": [*job.status()["conditions"], slow]}}, "/status")
+        assert tftj(admin, "top", "job", "-n", namespace).stderr == "tftj: SlowMember: the others wait\n"
         as_json = json.loads(tftj(admin, "top", "job", "-n", namespace, "-o", "json").stdout)
         assert [each["usage"]["cpuMilli"] for each in as_json["pods"]] == [None, 750]
         everywhere = tftj(admin, "top", "-A", "-o", "json")

@@ -1,4 +1,4 @@
-"""`tftj top`: what each pod of a job uses, beside what it requests and may use, and the member that is slow."""
+"""`tftj top`: what each pod of a job uses, beside what it requests and may use; of one job its slow member, too."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 from tftraining_api.model.quantity import in_bytes, in_milli
 from tftraining_api.model.status import SLOW_MEMBER
 from tftraining_client.cluster.async_client import AsyncClient
-from tftraining_client.cluster.models import Job, Pod
+from tftraining_client.cluster.models import Pod
 from tftraining_client.commands.output import Cell, Column, hint, note, print_raw, print_table, say
 
 NAMESPACE, JOB = Column("NAMESPACE", rank=1), Column("JOB")
@@ -48,7 +48,7 @@ class Usage:
 
 async def show(client: AsyncClient, name: str | None, all_namespaces: bool, output: str | None) -> int:
     """Print the usage of the pods of the job, otherwise of all jobs; the exit code."""
-    jobs = [await client.get(name)] if name is not None else await client.list(all_namespaces=all_namespaces)
+    slow = None if name is None else (await client.get(name)).status.condition(SLOW_MEMBER)
     metrics = {_key(each): each for each in await client.pod_metrics(name, all_namespaces=all_namespaces)}
     pods = await client.pods(name, all_namespaces=all_namespaces)
     wide = output == "wide"
@@ -60,19 +60,13 @@ async def show(client: AsyncClient, name: str | None, all_namespaces: bool, outp
             say(f"pod/{each.pod.name}")
     elif usages:
         print_table(*usage_table(usages, wide, jobs=name is None, namespaces=all_namespaces), wide=wide)
-        for line in slow_members(jobs):
-            note(line)
+        if slow is not None and slow.status == "True":
+            note(f"{slow.type}: {slow.message}")
         hint(*((f"status {name} --watch", f"explain {name}") if name else ("top JOB -o wide", "list")))
     else:
         note(f"job {name} has no pods now" if name else "no job has pods now")
         hint(f"status {name}" if name else "list -A")
     return 0
-
-
-def slow_members(jobs: Iterable[Job]) -> list[str]:
-    """A line for each job whose members wait for a slow one."""
-    found = [(job.name, condition) for job in jobs if (condition := job.status.condition(SLOW_MEMBER))]
-    return [f"{name}: {each.message}" for name, each in found if each.status == "True"]
 
 
 def _key(raw: Mapping[str, Any]) -> tuple[str, str]:

@@ -6,10 +6,8 @@ The programs train until the test has seen what the chief's launcher says.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -18,9 +16,9 @@ from typing import Any
 import pytest
 
 from tests.support.launchers.gang import LocalGang
+from tests.support.launchers.stopped import stopped_now_and_then
 
 PATIENCE = 240.0
-STOPPED, RUNS = 0.03, 0.02  # seconds
 
 PROGRAM = """
 import importlib, json, os, time
@@ -74,33 +72,13 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Loca
 
 
 @contextmanager
-def stopped_now_and_then(pid: int) -> Iterator[None]:
-    over = threading.Event()
-
-    def run() -> None:
-        while not over.is_set():
-            os.kill(pid, signal.SIGSTOP)
-            over.wait(STOPPED)
-            os.kill(pid, signal.SIGCONT)
-            over.wait(RUNS)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-@contextmanager
 def slow_input(gang: LocalGang) -> Iterator[None]:
     (mark := gang.directory / "slow-input").touch()
     yield
     mark.unlink()
 
 
-STOPPED_OFTEN = ("Computes", lambda gang: stopped_now_and_then(gang.status("worker-1")["pid"]))
+STOPPED_OFTEN = ("Computes", lambda gang: stopped_now_and_then(gang.status("worker-1")["pid"], 0.03, 0.02))
 SLOW_INPUT = ("WaitsForInput", slow_input)
 
 

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.support.client.cluster_objects import a_job, a_pod
+from tests.support.client.cluster_objects import a_pod
 from tftraining_api.model.quantity import in_milli
-from tftraining_client.cluster.models import Job, Pod
+from tftraining_client.cluster.models import Pod
 from tftraining_client.commands.output import table_lines
-from tftraining_client.commands.top import as_object, slow_members, usage, usage_table
+from tftraining_client.commands.top import as_object, usage, usage_table
 
 
 def pod(*resources: dict[str, Any]) -> Pod:
@@ -82,13 +82,3 @@ def test_the_table_of_all_jobs(width: int | None, table: str) -> None:
     columns, rows = usage_table(usages, wide=True, jobs=True, namespaces=True)
     lines = ["".join(text for text, _ in line).rstrip() for line in table_lines(columns, rows, width)]
     assert "".join(f"{line}\n" for line in lines) == table
-
-
-def test_a_job_whose_members_wait_for_a_slow_one_has_a_line() -> None:
-    def job(name: str, status: str) -> Job:
-        condition = {"type": "SlowMember", "status": status, "reason": "R", "message": "the others wait for worker-1"}
-        return a_job(name, conditions=[{**condition, "lastTransitionTime": "2026-03-01T12:00:00Z"}])
-
-    assert slow_members([job("digits", "True"), job("mnist", "False"), a_job("other")]) == [
-        "digits: the others wait for worker-1"
-    ]

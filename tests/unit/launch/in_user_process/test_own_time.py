@@ -74,6 +74,7 @@ def test_the_end_of_an_epoch_with_its_evaluation_is_left_out(clock: Clock) -> No
         {"inputs": 0},  # another kind of iterator
         {"wait": 0.3},
         {"wait": 0.5},
+        {"wait": -9.0},  # the clock of the machine was set back
     ],
 )
 def test_a_step_of_which_something_is_unknown_does_not_count(clock: Clock, odd: dict[str, float]) -> None:

@@ -115,7 +115,7 @@ class OwnTime:
         counters = self._read()
         wait, waited, waits, inputs = (now - before for now, before in zip(counters, self._before))
         steps, own = self._steps, self._seconds - wait
-        is_known = not self._is_fresh and waits == steps and inputs >= steps and own > 0 and waited >= 0
+        is_known = not self._is_fresh and waits == steps and inputs >= steps and own > 0 <= min(wait, waited)
         if is_known:
             total, seconds, of_input = self.totals
             self.totals = total + steps, seconds + own, of_input + min(waited, own)
